@@ -63,7 +63,7 @@ $(DOCS_VENV)/.ready: requirements/docs.txt pyproject.toml $(COMPILED) scripts/ma
 $(LEARNERS_VENV)/.ready: requirements/learners.txt pyproject.toml $(COMPILED) scripts/make-venv scripts/peers-env
 	scripts/make-venv $(LEARNERS_VENV) "$(PEERS_PYTHON)" requirements/learners.txt
 
-$(LEROBOT_VENV)/.ready: requirements/lerobot.txt pyproject.toml $(COMPILED) requirements/lerobot.exclude scripts/make-venv
+$(LEROBOT_VENV)/.ready: requirements/lerobot.txt pyproject.toml $(COMPILED) scripts/make-venv
 	scripts/make-venv $(LEROBOT_VENV) "$(LEROBOT_PYTHON)" requirements/lerobot.txt
 
 $(PEERS_VENV)/.ready: requirements/peers.txt pyproject.toml $(COMPILED) requirements/peers.exclude scripts/make-venv scripts/peers-env

@@ -23,6 +23,7 @@ ON_ANY_PYTHON = frozenset(
         "hdf5",
         "images",
         "jax",
+        "lerobot",
         "msgpack",
         "parquet",
         "ray",

@@ -49,12 +49,13 @@ class Sampler(BatchIterator):
     Attributes:
       name: of the table.
       structure: nest of the names of the samples' columns: `spec`, else the table's signature; None without either.
+      options: as given.
     """
 
     def __init__(self, servers: Servers, table: str, options: SampleOptions) -> None:
         table_info = table_of(servers.server_info(), table)
         self._queue = queue = BatchQueue(servers, table_info, options.share_out())
-        self.name, self.structure = table, queue.structure
+        self.name, self.structure, self.options = table, queue.structure, options
         self._process = os.getpid()
         self._finalizer = weakref.finalize(self, _end_dropped, queue, self._process)
 

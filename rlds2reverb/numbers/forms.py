@@ -211,7 +211,8 @@ def _read_histograms(entry: Mapping[str, Any], column: ColumnStatistics) -> Hist
 _LEROBOT_NAMES = {OBSERVATION: "observation.state", REWARD: "next.reward"}
 
 
-def _lerobot_document(statistics: StatisticsContent, names: Mapping[str, str]) -> dict[str, Any]:
+def lerobot_document(statistics: StatisticsContent, names: Mapping[str, str]) -> dict[str, Any]:
+    """Feature -> statistic -> numbers, as meta/stats.json; `names`: feature -> column, where it is not the path with dots."""
     usual = {path: _LEROBOT_NAMES.get(path, path.replace("/", ".")) for path in statistics.columns}
     usual = {path: name for path, name in usual.items() if name not in names}
     usual |= {path: name for name, path in names.items()}
@@ -347,7 +348,7 @@ Document = Callable[[StatisticsContent, Mapping[str, str]], dict[str, Any]]
 
 _WRITERS: Mapping[str, Document] = {
     OWN: _own_document,
-    LEROBOT: _lerobot_document,
+    LEROBOT: lerobot_document,
     OPENPI: _openpi_document,
     OPENVLA: _openvla_document,
     OCTO: _octo_document,

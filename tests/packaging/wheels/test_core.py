@@ -75,6 +75,7 @@ PUBLIC = {
     "rlds2reverb.adapters.tf_agents": "tf-agents",
     "rlds2reverb.adapters.tf_data": "tfds",
     "rlds2reverb.adapters.torch": "torch",
+    "rlds2reverb.adapters.lerobot": "lerobot",
     "rlds2reverb.adapters.torchrl": "torchrl",
 }
 """What people import, and the extra that they are told of."""

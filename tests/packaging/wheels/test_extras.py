@@ -32,6 +32,7 @@ CODES = {
     "video": "import rlds2reverb.formats.lerobot.videos, av; assert av.codec.Codec('h264', 'r').name == 'h264'",
     "jax": "import rlds2reverb.adapters.jax",
     "torch": "import rlds2reverb.adapters.torch",
+    "lerobot": "import rlds2reverb.adapters.lerobot",
     "torchrl": "import rlds2reverb.adapters.torchrl",
     "ray": "import rlds2reverb.workers.ray",
     "rllib": "import rlds2reverb.adapters.rllib",
@@ -45,12 +46,15 @@ CODES = {
 }
 """A program that only runs with the extra: the way in to what it is for."""
 
+LEROBOT = "3.12"
 LEARNERS = ("jax", "ray", "rllib", "torch", "torchrl")
 TOOLS = ("all", "dev", "lint", "test")
 
 
 def lock_of(extra: str) -> tuple[str, str]:
     """The Python that an extra is tried on, and the lock that pins it there."""
+    if extra == "lerobot":
+        return LEROBOT, "lerobot.txt"
     if extra in LEARNERS:
         return FULL, "learners.txt"
     return (NEWEST, "core.txt") if extra in ON_ANY_PYTHON else (FULL, "full.txt")

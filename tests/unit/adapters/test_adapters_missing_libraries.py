@@ -13,6 +13,7 @@ ADAPTERS = [
     ("torch", "torch", "the adapter for PyTorch needs torch", "torch"),
     ("torchrl", "torch", "the adapter for TorchRL needs torch", "torchrl"),
     ("jax", "jax", "the adapter for JAX needs jax", "jax"),
+    ("lerobot", "torch", "the adapter for LeRobot's policies needs torch", "lerobot"),
 ]
 
 
