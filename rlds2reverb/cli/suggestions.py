@@ -25,6 +25,7 @@ from rlds2reverb.formats.minari.dataset import datasets_root
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES, Formats
 from rlds2reverb.formats.tfds import BUNDLED, bundled_path
 from rlds2reverb.formats.tfds.names import data_folders
+from rlds2reverb.formats.transform import OPTIONS, shipped_transforms
 from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.views import VIEWS
 
@@ -149,6 +150,12 @@ def tables(context: click.Context, parameter: click.Parameter, word: str) -> Ite
 
 def codes(context: click.Context, parameter: click.Parameter, word: str) -> Items:
     return [CompletionItem(name, help=code.meaning) for name, code in CODES.items() if name.startswith(word)]
+
+
+def transforms(context: click.Context, parameter: click.Parameter, word: str) -> Items:
+    """Operations, shipped transforms and files."""
+    operations = [f"{operation}=" for operation in OPTIONS]
+    return [*_beginning(word, [*operations, *shipped_transforms(), *paths(word)])]
 
 
 def topics(context: click.Context, parameter: click.Parameter, word: str) -> Items:

@@ -9,6 +9,7 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from rlds2reverb.text import did_you_mean
 KEYWORD = re.compile(r"\s*(\w+)\s*=(.*)", re.DOTALL)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: made for each short episode
 class EpisodeRows:
     """The episode that columns are made for.
 
@@ -49,7 +50,7 @@ class BadInput(Exception):
         self.number = number
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: made for each short episode
 class Inputs:
     """What an operation makes a column of: the columns [T, ...] of its inputs, of equal length."""
 
@@ -387,7 +388,7 @@ class Concat(Operation):
         return joined
 
     def make(self, inputs: Inputs, **values: Any) -> Array:
-        dtype = np.result_type(np.float32, *(column.dtype for column in inputs.columns if column.dtype.kind == "f"))
+        dtype = _joined_dtype(tuple(column.dtype for column in inputs.columns))
         for number, column in enumerate(inputs.columns):
             if (reason := too_large(column, dtype)) is not None:
                 raise BadInput(number, reason)
@@ -673,13 +674,17 @@ def joined_spec(parts: Sequence[ArraySpec]) -> ArraySpec | None:
         return None
     last = [shape[-1] for shape in shapes]
     total = None if None in last else sum(size or 0 for size in last)
-    dtype = np.result_type(np.float32, *(dtype for dtype in dtypes if dtype.kind == "f"))
-    return ArraySpec((*shapes[0][:-1], total), dtype)
+    return ArraySpec((*shapes[0][:-1], total), _joined_dtype(tuple(dtypes)))
+
+
+@lru_cache(maxsize=256)  # asked for every episode, and short ones are many
+def _joined_dtype(dtypes: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:
+    return np.result_type(np.float32, *(dtype for dtype in dtypes if dtype.kind == "f"))
 
 
 def concat_columns(columns: Sequence[Array], dtype: np.dtype[Any]) -> Array:
     """[T] and [T, ..., n] columns -> [T, ..., sum of n], in their order."""
-    return np.concatenate([_vectors(column).astype(dtype) for column in columns], axis=-1)
+    return np.concatenate([_vectors(column).astype(dtype, copy=False) for column in columns], axis=-1)
 
 
 def _vectors(column: Array) -> Array:
@@ -688,8 +693,10 @@ def _vectors(column: Array) -> Array:
 
 def too_large(column: Array, dtype: np.dtype[Any]) -> str | None:
     """Why a column of integers is not exact in floats of this dtype, with the first such step; None when it is exact."""
+    if column.dtype.kind not in "iu" or not column.size:
+        return None
     most = 2 ** (np.finfo(dtype).nmant + 1)
-    if column.dtype.kind not in "iu" or not column.size or (int(column.max()) <= most and int(column.min()) >= -most):
+    if int(column.max()) <= most and int(column.min()) >= -most:
         return None
     rows = column.reshape(len(column), -1)
     step = next(number for number, row in enumerate(rows) if int(row.max()) > most or int(row.min()) < -most)

@@ -315,8 +315,12 @@ class Source:
         """Path -> whether they are made of other files, for image columns whose files are made while reading (`Transform.encode`)."""
         return {}
 
-    def recorded_path(self, path: str) -> str:
-        """The dataset's own name of a step column that a transform may have renamed."""
+    def recorded_paths(self, path: str) -> tuple[str, ...]:
+        """The dataset's own names of the columns that a step column is taken from: its own, unless a transform renamed it or chooses among several."""
+        return (path,)
+
+    def path_to_encode(self, path: str) -> str:
+        """The name by which a transform encodes or resizes a step column: the one before it renames any."""
         return path
 
     @property
@@ -414,8 +418,11 @@ class Wrapper(Source):
     def encodes(self) -> Mapping[str, bool]:
         return self._source.encodes
 
-    def recorded_path(self, path: str) -> str:
-        return self._source.recorded_path(path)
+    def recorded_paths(self, path: str) -> tuple[str, ...]:
+        return self._source.recorded_paths(path)
+
+    def path_to_encode(self, path: str) -> str:
+        return self._source.path_to_encode(path)
 
     @property
     def tallies(self) -> tuple[Tally, ...]:

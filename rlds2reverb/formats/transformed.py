@@ -85,7 +85,7 @@ class Made:
     @property
     def is_taken(self) -> bool:
         """Whether it is a recorded column as it is."""
-        return bool(self.picks) and isinstance(self.expression, Column)
+        return isinstance(self.expression, Column) and self.size is None and self.encoding is None
 
     @property
     def picks(self) -> tuple[str, ...]:
@@ -266,13 +266,20 @@ class Transformed(Wrapper):
 
     def images(self) -> Mapping[str, ImageSpec]:
         """The source's, under their new names; without those that are changed or left out."""
-        offered = self._source.images()
-        images_of = {path: [offered.get(picked) for picked in column.picks] for path, column in self._made.items()}
-        return {
-            path: specs[0]
-            for path, specs in images_of.items()
-            if specs and specs[0] and all(map(specs[0].__eq__, specs))
-        }
+        recorded = self._source.images()
+        offered = {}
+        for path, column in self._made.items():
+            specs = [recorded.get(picked) for picked in column.picks]
+            if specs and specs[0] is not None and all(spec == specs[0] for spec in specs):
+                offered[path] = specs[0]
+        # Nothing else may be made of these files, which would then be no pixels.
+        while lost := {path for path in offered if self._is_read_elsewhere(path, offered)}:
+            offered = {path: spec for path, spec in offered.items() if path not in lost}
+        return offered
+
+    def _is_read_elsewhere(self, path: str, offered: Collection[str]) -> bool:
+        picks = set(self._made[path].picks)
+        return any(picks.intersection(column.reads) for other, column in self._made.items() if other not in offered)
 
     def encoded(self, paths: Collection[str]) -> Transformed:
         """As `Source.encoded`; raises SourceError where files stay as they are for one column and are decoded for another."""
@@ -302,7 +309,7 @@ class Transformed(Wrapper):
         return ((number, self._apply(episode, recorded)) for number, episode in self._read.at(numbers))
 
     def _apply(self, episode: Episode, recorded: Specs) -> Episode:
-        return without_rows(made_of(episode, self._made, recorded), *self._transform.dropped_rows)
+        return made_of(episode, self._made, recorded, self._dropped)
 
     def episode_lengths(self) -> Sequence[int] | None:
         lengths = self._read.episode_lengths()
@@ -312,7 +319,7 @@ class Transformed(Wrapper):
         return self._shortened(self._read.count_lengths())
 
     def _shortened(self, lengths: Sequence[int]) -> Sequence[int]:
-        dropped = sum(self._transform.dropped_rows)
+        dropped = sum(self._dropped)
         return [max(length - dropped, 0) for length in lengths] if dropped else lengths
 
     @property
@@ -338,9 +345,17 @@ class Transformed(Wrapper):
         }
         return {**taken, **made_here}
 
-    def recorded_path(self, path: str) -> str:
-        expression = self._made[path].expression if path in self._made else None
-        return self._source.recorded_path(expression.path if isinstance(expression, Column) else path)
+    def recorded_paths(self, path: str) -> tuple[str, ...]:
+        picks = self._made[path].expression.picks if path in self._made else ()
+        return tuple(recorded for picked in picks or (path,) for recorded in self._source.recorded_paths(picked))
+
+    def path_to_encode(self, path: str) -> str:
+        names = self._transform.rename.items()
+        return next((old + path[len(new) :] for old, new in names if is_under(path, new)), path)
+
+    @cached_property
+    def _dropped(self) -> tuple[int, int]:
+        return self._transform.dropped_rows
 
     @cached_property
     def _recorded(self) -> Nest:
@@ -362,10 +377,13 @@ def transformed(source: Source, transform: Transform) -> Source:
     return Transformed(source, transform) if transform.changes_columns else source
 
 
-def made_of(episode: Episode, new_columns: Mapping[str, Made], recorded: Specs) -> Episode:
+def made_of(
+    episode: Episode, new_columns: Mapping[str, Made], recorded: Specs, dropped: tuple[int, int] = (0, 0)
+) -> Episode:
     """An episode as recorded -> with the columns that are made of it, and the faults that prevent further ones.
 
-    A column that the recorded spec does not have stays as it is, so that validation refuses it by name.
+    A column that the recorded spec does not have stays as it is, so that validation refuses it by name. So many of the first and of the last
+    rows are `dropped`; an episode that nothing is left of has a fault that says so.
     """
     columns: dict[str, Array] = {}
     if episode.faults and not episode.columns:
@@ -391,6 +409,14 @@ def made_of(episode: Episode, new_columns: Mapping[str, Made], recorded: Specs) 
             faults.append((path, "the dataset's spec has no such column, and the transform makes one of this name"))
         elif path not in recorded:
             columns[path] = unknown_column
+    if any(dropped):
+        columns = _without_rows(columns, *dropped)
+        if not faults and not episode.faults and len(episode) <= sum(dropped):
+            counts = f"the first {dropped[0]} and the last {dropped[1]}"
+            why = (
+                f"has {counted(len(episode), 'row')}: the transform takes {counts} away, and expected one more at least"
+            )
+            faults.append(("", why))
     return replace(episode, columns=columns, faults=(*episode.faults, *faults))
 
 
@@ -413,24 +439,14 @@ def _faults(episode: Episode, column: Made, recorded: Specs) -> list[tuple[str, 
     return []
 
 
-def without_rows(episode: Episode, first: int, last: int) -> Episode:
-    """The episode without so many of its first and last rows: what is left begins with `is_first` and ends with `is_last`. It keeps its name.
-
-    One that nothing is left of has a fault that says so.
-    """
-    if not first and not last:
-        return episode
-    columns = {path: column[first : max(len(column) - last, first)] for path, column in episode.columns.items()}
+def _without_rows(columns: Mapping[str, Array], first: int, last: int) -> dict[str, Array]:
+    """Columns without so many of their first and last rows: what is left begins with `is_first` and ends with `is_last`."""
+    fewer = {path: column[first : max(len(column) - last, first)] for path, column in columns.items()}
     for flag, row in ((IS_FIRST, 0), (IS_LAST, -1)):
-        if flag in columns and len(columns[flag]):
-            columns[flag] = columns[flag].copy()
-            columns[flag][row] = True
-    faults = episode.faults
-    if not faults and len(episode) <= first + last:
-        rows = counted(len(episode), "row")
-        why = f"has {rows}: the transform takes the first {first} and the last {last} away, and expected one more at least"
-        faults = (("", why),)
-    return replace(episode, columns=columns, faults=faults)
+        if flag in fewer and len(fewer[flag]):
+            fewer[flag] = fewer[flag].copy()
+            fewer[flag][row] = True
+    return fewer
 
 
 def _with_containers(nest: Nest, recorded: Nest) -> Nest:

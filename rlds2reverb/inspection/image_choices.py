@@ -94,7 +94,6 @@ def _first_whole(source: Source) -> Episode | None:
 
 
 def _choices_of(column: Array, source: Source, path: str, image: ImageSpec | None) -> Iterator[ImageChoice]:
-    recorded = source.recorded_path(path)
     first = column[0] if image is None else decode_files(image, [column[0]], path)[0]
     count = min(_MOST_FRAMES, len(column), max(1, _MOST_PIXELS // max(1, first.shape[0] * first.shape[1])))
     frames = column[np.linspace(0, len(column) - 1, count).astype(np.int64)]
@@ -102,14 +101,15 @@ def _choices_of(column: Array, source: Source, path: str, image: ImageSpec | Non
     spec = ArraySpec(pixels.shape[1:], pixels.dtype)
     yield ImageChoice(PIXELS, "", pixels.nbytes / count, None, None, count)
     if image is not None:
-        option = f"--encoded {recorded}" if path in source.images() else ""
+        kept = [f"--encoded {recorded}" for recorded in source.recorded_paths(path)]
+        option = " ".join(kept) if path in source.images() else ""
         yield _measured(FILES, option, frames.tolist(), image)
     for encoding in () if path in source.encodes else _ENCODINGS:
         if encoding.problem(spec) is None:
             made_image = encoding.spec(spec).image
             files = encode_images(pixels, encoding).tolist()
             if made_image is not None:
-                yield _measured(str(encoding), f"--encode {recorded}:{encoding}", files, made_image)
+                yield _measured(str(encoding), f"--encode {source.path_to_encode(path)}:{encoding}", files, made_image)
 
 
 def _measured(choice: str, option: str, files: Sequence[bytes], image: ImageSpec) -> ImageChoice:

@@ -115,7 +115,7 @@ def image_columns(source: Source) -> tuple[ImageColumn, ...]:
             round(sum(map(column_bytes, columns[path])) / steps),
             _decoded_bytes(image, columns[path], steps),
             steps,
-            source.recorded_path(path),
+            source.recorded_paths(path)[0],
             sum(map(has_orientation, _files(columns[path]))),
             _odd_modes(image, _files(columns[path])),
             _refused(image, _files(columns[path])),

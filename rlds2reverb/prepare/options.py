@@ -257,7 +257,8 @@ class EpisodeOptions(ReadingOptions):
         default=(),
         metadata=command_option(
             'Columns to make, select, drop, rename, resize: "OPTION=VALUE,...", a YAML file, or a shipped one such as open_x/bridge_orig.',
-            metavar="TEXT|FILE",
+            metavar="TEXT|FILE|NAME",
+            completion="transforms",
             section="Data",
         ),
     )

@@ -65,6 +65,8 @@ def test_options_choices_views_and_codes() -> None:
     assert "sequence:length=8,length=" not in offered("push", "x", "--view", "sequence:length=8,")
     assert offered("push", "x", "--into", "mine=n_st") == ["mine=n_step"]
     assert offered("validate", "x", "--allow", "terminal_d") == ["terminal_discount"]
+    assert offered("inspect", "x", "--transform", "open_x/bridge") == ["open_x/bridge_orig", "open_x/bridge_oxe"]
+    assert offered("push", "x", "--transform", "drop_f") == ["drop_first_rows="]
     assert offered("schema", "che") == ["checkpoint"]
 
 

@@ -166,6 +166,87 @@ def test_every_episode_is_what_the_operations_make_of_it_one_after_the_other(tra
     assert (episode.id, episode.metadata, episode.faults) == (recorded.id, recorded.metadata, ())
 
 
+@pytest.mark.parametrize(
+    ("path", "recorded", "before"),
+    [("proprio", "observation/state", "observation/state"), ("action", "action", "action")],
+)
+def test_columns_have_their_names_in_the_dataset_and_in_the_transform(path: str, recorded: str, before: str) -> None:
+    changed = transformed(source(), WHOLE)
+    assert (changed.recorded_paths(path), changed.path_to_encode(path)) == ((recorded,), before)
+
+
+def pictures() -> Source:
+    """Two cameras and a third one, of which the files can be kept."""
+    cameras = [f"camera{number}" for number in range(3)]
+    files = {
+        camera: encode_images(np.full((2, 9, 8, 3), number, np.uint8), Encoding.of("png"))
+        for number, camera in enumerate(cameras)
+    }
+    steps = {"is_first": np.array([True, False]), "is_last": np.array([False, True])}
+    image = ImageSpec((9, 8, 3), np.dtype(np.uint8))
+
+    class Cameras(EpisodeList):
+        kept: tuple[str, ...] = ()
+
+        def images(self) -> Any:
+            return dict.fromkeys(cameras, image)
+
+        def spec(self) -> Nest:
+            return {**super().spec(), **{camera: ArraySpec.of_images(image) for camera in self.kept}}
+
+        def encoded(self, paths: Any) -> Source:
+            kept = {
+                camera: files[camera] if camera in paths else np.full((2, 9, 8, 3), number, np.uint8)
+                for number, camera in enumerate(cameras)
+            }
+            encoded = Cameras([Episode({**steps, **kept}, id=f"content:{name:032x}") for name in range(9)], "cameras")
+            encoded.kept = tuple(paths)
+            return encoded
+
+    return Cameras([]).encoded([])
+
+
+def test_the_files_of_a_chosen_camera_stay_as_they_are() -> None:
+    pytest.importorskip("imagecodecs")
+    both = {"first": "choose(camera0, camera1)", "second": "choose(camera1, camera0)"}
+    changed = transformed(pictures(), Transform(make=both, drop=["camera0", "camera1"]))
+    assert sorted(changed.images()) == ["camera2", "first", "second"]
+    assert changed.recorded_paths("second") == ("camera1", "camera0")
+    kept = changed.with_encoded(["all"])
+    choices = [
+        (decoded.columns["first"][0, 0, 0, 0], shown(files.columns["first"])[0, 0, 0, 0])
+        for decoded, files in zip(changed, kept)
+    ]
+    assert set(choices) == {(0, 0), (1, 1)}
+    with pytest.raises(
+        SourceError, match=r'"second" is made of the images of "camera1", which would stay encoded: keep both'
+    ):
+        changed.with_encoded(["first"])
+
+
+def test_files_are_only_offered_where_nothing_needs_their_pixels() -> None:
+    pytest.importorskip("imagecodecs")
+    turned = transformed(
+        pictures(), Transform(make={"turned": "rotate_180(camera0)", "either": "choose(camera0, camera1)"})
+    )
+    assert sorted(turned.images()) == ["camera2"]
+    kept = turned.with_encoded(["all"])
+    assert str(flatten(kept.spec())["turned"]) == "uint8[9, 8, 3]"
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_an_episode_that_loses_all_its_rows_is_bad(rows: int) -> None:
+    short = transformed(
+        source(robot(1, rows), robot(2, 9)), Transform(drop_first_rows=1, make={"move": "delta(action/arm)"})
+    )
+    bad, good = short
+    assert short.episode_lengths() in (None, [max(rows - 2, 0), 7])
+    assert [len(bad), len(good)] == [max(rows - 2, 0), 7] == list(short.count_lengths())
+    assert [path for path, _ in bad.faults] == ([""] if rows < 3 else [])
+    assert good.columns["is_first"].tolist() == [True, *[False] * 6]
+    assert good.columns["is_last"].tolist() == [*[False] * 6, True]
+
+
 def test_without_operations_on_columns_a_source_stays_what_it_is() -> None:
     plain = source()
     assert transformed(plain, Transform()) is plain

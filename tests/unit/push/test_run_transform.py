@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rlds2reverb
 from rlds2reverb.errors import ConfigError, InvalidEpisode
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.transform import Transform
+from rlds2reverb.formats.transformed import transformed
+from rlds2reverb.prepare.options import EpisodeOptions
+from rlds2reverb.prepare.preparation import Preparation
 from rlds2reverb.push.options import PushOptions
-from rlds2reverb.specs import spec_texts
+from rlds2reverb.specs import flatten, spec_texts
 from tests.support.push import in_memory
 from tests.support.push.in_memory import Server, episodes, planned, push
 from tests.unit.formats.test_transformed import WHOLE, robot, with_column
@@ -140,3 +144,64 @@ def test_absent_fields_are_filled_after_it() -> None:
     report = push(Server(), episodes(2), transform="drop=reward")
     assert report.filled == ("reward",)
     assert report.episodes_pushed == 2
+
+
+STANDARD: dict[str, Any] = {
+    "make": {
+        "action": "concat(delta(observation/state), gripper_binarize(action/grip))",
+        "drawn": "choose(action/arm[:2], observation/state, seed=3)",
+    },
+    "select": ["observation/image", "drawn", "action"],
+    "drop_first_rows": 1,
+}
+
+
+def test_made_columns_are_the_same_in_a_push_in_parts_of_one_and_without_a_server(tmp_path: Path) -> None:
+    data = [robot(number, 4 + number) for number in range(12)]
+    options: dict[str, Any] = {"transform": STANDARD, "last_step": "repeat"}
+    whole = Server()
+    assert push(whole, data, view="transition", **options).episodes_pushed == 12
+    parts, ledger = Server(), tmp_path / "ledger.db"
+    push(parts, data[:5], view="transition", ledger=ledger, **options)
+    assert push(parts, data, view="transition", ledger=ledger, **options).episodes_resumed == 5
+    assert whole.items["replay"].keys() == parts.items["replay"].keys()
+    assert len(whole.items["replay"]) == sum(2 + number for number in range(12))
+    local = rlds2reverb.local(EpisodeList(data, "robots"), "transition", batch_size=1, **options)
+    by_key = {int(sample.info.key[0]): sample.data for sample in local}
+    for key, values in whole.items["replay"].items():
+        np.testing.assert_equal(parts.items["replay"][key], values)
+        np.testing.assert_array_equal(
+            np.concatenate([*map(np.ravel, flatten(by_key[key]).values())]), np.concatenate([*map(np.ravel, values)])
+        )
+
+
+def test_what_makes_other_columns_makes_other_keys() -> None:
+    drawn = [f"make=observation/state:choose(observation/state,action/arm[:2],seed={seed})" for seed in range(3)]
+    rows = [{"drop_first_rows": 1}, {"drop_last_rows": 1}]
+    every = [keys(pushed(transform=transform)) for transform in (*drawn, *rows)]
+    assert len(set().union(*every)) == sum(map(len, every))
+
+
+def test_an_episode_that_loses_all_rows_is_counted() -> None:
+    report = push(Server(), [robot(0, 2), robot(1, 5)], transform={"drop_first_rows": 2}, on_invalid="skip")
+    assert report.rejected == {"untransformed": 1}
+    assert (report.episodes_read, report.episodes_pushed) == (2, 1)
+
+
+def test_rows_that_a_filter_leaves_are_transformed_run_by_run() -> None:
+    """A gap ends an episode, so no delta spans it; and rows of one episode have one choice."""
+    data = [robot(number, 9) for number in range(8)]
+    source = EpisodeList(data, "robots")
+    plain = {episode.id: episode for episode in source}
+    ready = Preparation.open(
+        source, EpisodeOptions(transform=STANDARD, keep_ranges={episode.id: [[0, 4], [5, 9]] for episode in data})
+    )
+    for made in ready.source:
+        name, _, rows = made.id.partition("[")
+        whole = plain[name].columns
+        start, stop = (0, 4) if rows.startswith(":") else (5, 9)
+        np.testing.assert_allclose(
+            made.columns["action"][:, :2], np.diff(whole["observation/state"][start:stop], axis=0)[1:]
+        )
+        (alone,) = transformed(EpisodeList([plain[name]], "r"), Transform(make={"drawn": STANDARD["make"]["drawn"]}))
+        np.testing.assert_array_equal(made.columns["drawn"], alone.columns["drawn"][start + 1 : stop - 1])
