@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +44,7 @@ from rlds2reverb.views.base import EXTRAS, Wanted, spell_view
 from rlds2reverb.views.chunk import Chunk
 
 with needing("the adapter for LeRobot's policies", "lerobot", ModuleNotFoundError):
-    from rlds2reverb.adapters.torch import LocalDataset, MixDataset, TableDataset, tensor_of
+    from rlds2reverb.adapters.torch import LocalDataset, MixDataset, TableDataset, check_map, tensor_of
 with needing("the adapter for LeRobot's policies", "lerobot", ModuleNotFoundError):
     from lerobot.configs.types import FeatureType, PolicyFeature
 
@@ -142,7 +143,7 @@ class PolicyData:
         signature, decode, view = _open_items(items)
         leaves = flatten(signature)
         _check_windows(config, leaves, view or view_in(signature))
-        columns = _choose_columns(where, config, leaves, read_decode(decode), names or {})
+        columns = _choose_columns(where, config, leaves, read_decode(decode), {} if names is None else names)
         self._conversion = _Conversion(
             where,
             tuple(columns),
@@ -150,7 +151,7 @@ class PolicyData:
             tuple(_choose_extras(leaves)),
             _choose_task(where, leaves, task),
             return_uint8,
-            map,
+            check_map("PolicyData", map),
         )
         self.features: dict[str, dict[str, Any]] = {column.name: _feature_of(column) for column in columns}
         self._types = {column.name: _type_of(column) for column in columns}
@@ -232,6 +233,8 @@ class _Conversion:
     map: Callable[[dict[str, Any]], Any] | None
 
     def __call__(self, batch: Batch) -> Any:
+        if not isinstance(batch, Batch):
+            raise ConfigError(f"{self.where}: expected a batch of a table or of local, got {type(batch).__name__}")
         leaves = flatten(batch.data)
         taken: dict[str, Any] = {column.name: self._convert(column, leaves) for column in self.columns}
         for name, path in (*self.masks, *self.extras):
@@ -286,10 +289,9 @@ def _text_of(value: Any) -> str:
 
 
 def _name_of_policy(config: Any) -> str:
-    if not hasattr(config, "action_delta_indices"):
-        raise ConfigError(
-            f"expected the config of a policy of LeRobot, such as ACTConfig(...), got {type(config).__name__}"
-        )
+    if isinstance(config, type) or not hasattr(config, "action_delta_indices"):
+        came = f"the class {config.__name__}" if isinstance(config, type) else type(config).__name__
+        raise ConfigError(f"expected the config of a policy of LeRobot, such as ACTConfig(...), got {came}")
     return f"policy {config.type}"
 
 
@@ -372,6 +374,8 @@ def _choose_columns(
     where: str, config: Any, leaves: Mapping[str, ArraySpec], decode: Any, names: Mapping[str, str]
 ) -> list[_Column]:
     """The columns of observations and actions that the policy takes, by LeRobot's names."""
+    if not isinstance(names, Mapping):
+        raise ConfigError(f"{where}: names: expected LeRobot's name -> path of the column, got {type(names).__name__}")
     numeric = {
         path: leaf
         for path, leaf in leaves.items()
@@ -505,6 +509,10 @@ def _choose_stats(
     """Those of the columns, in LeRobot's form; raises ConfigError where the policy's processors would need more."""
     if isinstance(statistics, (str, Path)):
         statistics = DatasetStatistics.read(statistics)
+    if not isinstance(statistics, (DatasetStatistics, NoneType)):
+        raise ConfigError(
+            f"PolicyData: statistics: expected rlds2reverb.statistics(...) or a file of them, got {type(statistics).__name__}"
+        )
     stats: dict[str, dict[str, Array]] = {}
     if statistics is not None:
         stats = _stats_by_name(statistics, columns)
@@ -516,7 +524,7 @@ def _choose_stats(
     modes = {str(getattr(kind, "value", kind)): mode for kind, mode in config.normalization_mapping.items()}
     for column in columns:
         mode = modes.get(types[column.name].value)
-        mode = "IDENTITY" if mode is None else mode.value
+        mode = str(getattr(mode, "value", mode))  # IDENTITY where there is none
         own = stats.get(column.name, {})
         if missing := [name for name in _NEEDED.get(mode, ()) if name not in own]:
             images = ", images=True" if column.kind else ""

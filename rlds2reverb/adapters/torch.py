@@ -104,7 +104,7 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
         super().__init__()
         make_options(SampleOptions, "TableDataset", batch_size, **options)  # wrong ones fail here, not in a worker
         self.server, self.table, self.batch_size, self.options = server, table, batch_size, options
-        self.map = _check_map("TableDataset", map)
+        self.map = check_map("TableDataset", map)
         self._given = self._behind = 0  # samples of this pass; those of them that a state says were given before
 
     def __iter__(self) -> Iterator[Any]:
@@ -175,7 +175,7 @@ class _OrderedDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any 
 
     def __init__(self, where: str, map: BatchFunction | None) -> None:  # noqa: A002  # as of `TableDataset`
         super().__init__()
-        self.map = _check_map(where, map)
+        self.map = check_map(where, map)
         # [workers] epoch of the next pass. Workers may be new in every pass, and only shared memory outlives them.
         self._epochs = torch.zeros(_MOST_WORKERS, dtype=torch.int64).share_memory_()
         self._first_epoch = 0
@@ -477,7 +477,7 @@ def _do_nothing() -> None:
     pass
 
 
-def _check_map(where: str, map: object) -> BatchFunction | None:  # noqa: A002  # as of `TableDataset`
+def check_map(where: str, map: object) -> BatchFunction | None:  # noqa: A002  # as of `TableDataset`
     if map is not None and not callable(map):
         raise ConfigError(f"{where}: map {map!r}: expected a function of a batch")
     return map

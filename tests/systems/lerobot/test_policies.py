@@ -75,10 +75,11 @@ def store(start_server: Callable[..., Any], folder: Path, config: Any, **table: 
     return str(server.address)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_batches_of_a_dataset_on_disk_are_lerobots(policy: str, recorded: Path) -> None:
+@pytest.mark.parametrize(("policy", "encoded"), [("act", ()), ("diffusion", "all")])
+def test_batches_of_a_dataset_on_disk_are_lerobots(policy: str, encoded: Any, recorded: Path) -> None:
     config = config_of(policy)
-    data = PolicyData(config, local_of(config, recorded, shuffle="global"), recorded / "meta/stats.json")
+    items = local_of(config, recorded, shuffle="global", encoded=encoded)
+    data = PolicyData(config, items, recorded / "meta/stats.json")
     theirs, rows = lerobot_of(config, recorded), []
     for batch in DataLoader(data.dataset, batch_size=None, num_workers=2):
         check_same(batch, theirs)
@@ -318,6 +319,11 @@ def test_what_is_no_policy_and_no_items_is_refused() -> None:
     act = config_of("act")
     with pytest.raises(ConfigError, match="expected the config of a policy of LeRobot, such as ACTConfig"):
         policy_view({"chunk_size": 8})
+    with pytest.raises(ConfigError, match="got the class TDMPCConfig"):
+        policy_view(TDMPCConfig)
+    refused(act, statistics={"action": {}}, words="statistics: expected rlds2reverb.statistics.* got dict")
+    refused(act, names=["observation/proprio"], words="names: expected LeRobot's name -> path of the column, got list")
+    refused(act, map=3, words="map 3: expected a function of a batch")
     with pytest.raises(ConfigError, match="it wants rewards at"):
         policy_view(TDMPCConfig(device="cpu"))
     refused(act, "replay", words="expected LocalDataset, TableDataset or MixDataset, or batches")
