@@ -172,6 +172,17 @@ def test_the_words_of_robot_learning_lead_to_its_tutorial(browser: Any, address:
     assert f"{address}/tutorials/diffusion_policy.html" in pages[:5]
 
 
+@pytest.mark.parametrize(
+    "words", ["Open X-Embodiment", "OXE", "standardisation", "standardization", "magic soup", "gripper", "OpenVLA"]
+)
+def test_the_words_of_open_x_lead_to_its_sets(browser: Any, address: str, words: str) -> None:
+    reader = Reader(browser, WIDTHS[0])
+    reader.open(f"{address}/index.html")
+    pages = list(dict.fromkeys(link.partition("#")[0] for link in reader.results(words)))
+    reader.view.close()
+    assert f"{address}/open_x.html" in pages[:5]
+
+
 def test_it_reads_from_a_folder(reader: Reader, site: Path) -> None:
     """Without a server: all but the search."""
     reader.open((site / "index.html").as_uri())

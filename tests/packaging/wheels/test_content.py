@@ -58,6 +58,10 @@ def of_the_checkout() -> set[str]:
     return {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
 
 
+CONFIGS = "rlds2reverb/configs/open_x"
+"""Where the wheel has the transforms of configs/open_x."""
+
+
 def dist_info(unpacked: Path) -> Path:
     (found,) = unpacked.glob("*.dist-info")
     return found
@@ -70,17 +74,19 @@ def test_the_wheel_has_every_file_of_both_packages_and_no_other(unpacked: Path) 
         for path in below(folder)
         if "__pycache__" not in path and not path.endswith(".pyc")
     }
+    wanted |= {f"{CONFIGS}/{path}" for path in below(ROOT / "configs/open_x")}
     info = dist_info(unpacked).name
     metadata = {f"{info}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")}
     assert below(unpacked) == wanted | metadata
-    for kind in ("py.typed", "page/index.html", "formats/datasets/cartpole/1.0.0/features.json", "cli/push.py"):
+    for kind in ("py.typed", "page/index.html", "formats/datasets/cartpole/1.0.0/features.json", "cli/push.py", "open_x/droid.yaml"):
         assert any(name.endswith(kind) for name in wanted), kind
 
 
 def test_its_files_are_those_of_the_checkout(unpacked: Path) -> None:
     for name, folder in PACKAGES.items():
         for path in below(unpacked / name):
-            assert (unpacked / name / path).read_bytes() == (folder / path).read_bytes(), path
+            checkout = ROOT / path if f"{name}/{path}".startswith(CONFIGS) else folder / path
+            assert (unpacked / name / path).read_bytes() == checkout.read_bytes(), path
 
 
 def test_its_record_has_the_sum_of_every_file(unpacked: Path) -> None:
