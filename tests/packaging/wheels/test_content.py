@@ -78,7 +78,13 @@ def test_the_wheel_has_every_file_of_both_packages_and_no_other(unpacked: Path) 
     info = dist_info(unpacked).name
     metadata = {f"{info}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")}
     assert below(unpacked) == wanted | metadata
-    for kind in ("py.typed", "page/index.html", "formats/datasets/cartpole/1.0.0/features.json", "cli/push.py", "open_x/droid.yaml"):
+    for kind in (
+        "py.typed",
+        "page/index.html",
+        "formats/datasets/cartpole/1.0.0/features.json",
+        "cli/push.py",
+        "open_x/droid.yaml",
+    ):
         assert any(name.endswith(kind) for name in wanted), kind
 
 
