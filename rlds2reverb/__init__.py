@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from rlds2reverb.numbers.normalizer import Normalizer as Normalizer
     from rlds2reverb.numbers.statistics import DatasetStatistics as DatasetStatistics
     from rlds2reverb.prepare.checks import find_problems as find_problems
+    from rlds2reverb.prepare.mixture import Mixture as Mixture
     from rlds2reverb.prepare.problems import Problem as Problem
     from rlds2reverb.prepare.progress import Progress as Progress
     from rlds2reverb.push.options import PushOptions as PushOptions
@@ -73,6 +74,7 @@ _HOMES = {
     "LocalOptions": "learner.local",
     "Mix": "learner.mix",
     "MixOptions": "learner.mix",
+    "Mixture": "prepare.mixture",
     "Normalizer": "numbers.normalizer",
     "Problem": "prepare.problems",
     "Progress": "prepare.progress",
@@ -117,7 +119,20 @@ def _formats_from_above() -> tuple[Any, ...]:
     return (FORMAT,)
 
 
+def _open_mixture(name: str) -> Any:
+    from rlds2reverb.prepare.mixture import open_mixture
+
+    return open_mixture(name)
+
+
+def _statistics_of(source: Any) -> Any:
+    from rlds2reverb.inspection.values import statistics
+
+    return statistics(source)
+
+
 hooks.show_html, hooks.formats_from_above = _show_html, _formats_from_above
+hooks.open_mixture, hooks.statistics_of = _open_mixture, _statistics_of
 
 
 if not TYPE_CHECKING:  # to a type checker, a name that is not imported above does not exist

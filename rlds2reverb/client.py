@@ -18,6 +18,7 @@ from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleKeywords, SampleO
 from rlds2reverb.learner.recording import WriteKeywords, WriteOptions
 from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.learner.writer import EpisodeWriter
+from rlds2reverb.prepare.mixture import view_for
 from rlds2reverb.prepare.preparation import Output, outputs_of
 from rlds2reverb.push.known import other_names
 from rlds2reverb.push.options import PushKeywords, PushOptions
@@ -383,7 +384,7 @@ class Client:
         Raises:
           Rlds2ReverbError: as `push` does before it reads the first episode.
         """
-        return self.planned(source, make_options(PushOptions, "Client.plan", table, view, **options))
+        return self.planned(source, self._options_of("Client.plan", source, table, view, options))
 
     @takes_options(PushOptions)
     def push(
@@ -406,7 +407,7 @@ class Client:
         Args:
           source: a name ("tfds:NAME", "bundled:cartpole"), an RLDS `tf.data.Dataset`, a list of `Episode`, or a source.
           table: a table, a list of tables, or table -> view to fill each table by a view of its own.
-          view: how episodes become items, "two_step" by default; see `PushOptions`.
+          view: how episodes become items; by default that of a mixture file, else "two_step"; see `PushOptions`.
           options: the other fields of `PushOptions`, by name.
 
         Returns:
@@ -423,8 +424,14 @@ class Client:
           TransportError: a server cannot be reached, was restarted, or confirms nothing.
           WorkersLost: the workers of one task were killed or lost again and again.
         """
-        chosen = make_options(PushOptions, "Client.push", table, view, **options)
+        chosen = self._options_of("Client.push", source, table, view, options)
         return self.pusher(self.planned(source, chosen)).run()
+
+    @staticmethod
+    def _options_of(method: str, source: Any, table: Any, view: Any, options: Any) -> PushOptions:
+        """A table without a view of its own gets that of a mixture file."""
+        view = view if isinstance(table, Mapping) else view_for(source, view)
+        return make_options(PushOptions, method, table, view, **options)
 
     def planned(self, source: Any, options: PushOptions, asked_for: Any = None) -> PushPlan:
         """`plan` with the options as one object; workers open `asked_for`, by default the source."""

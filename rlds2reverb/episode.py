@@ -39,8 +39,11 @@ Names = npt.NDArray[np.uint64]
 
 NO_NAMES: Names = np.zeros(0, np.uint64)
 
-_ROWS = re.compile(r"\[(?P<start>\d*):(?P<stop>\d*)\](?:[#|][^\[\]]*)?\Z", re.ASCII)
-"""What `name_of_rows` adds, and the numbers of copies and passes behind it."""
+_ROWS = re.compile(r"\[(?P<start>\d*):(?P<stop>\d*)\](?P<signs>[#|][^\[\]]*)?\Z", re.ASCII)
+"""What `name_of_rows` adds, and what stands behind it: the numbers of copies and passes, and what was done to the episode then."""
+
+ROW_BEHIND = "|last_step=repeat"
+"""Behind the name of an episode that got a row behind its last one (`formats.last_step`)."""
 
 _MERGED_AT = 1 << 16
 """Names that are kept in a Python set before they join the sorted array; at 10^7 episodes the array is merged 150 times."""
@@ -88,7 +91,9 @@ def name_of_whole(name: str) -> str:
 def gaps_around(name: str) -> tuple[bool, bool]:
     """Whether rows were taken out before the first row of the episode of this name, and behind its last one."""
     match = _ROWS.search(name) if "[" in name else None
-    return (False, False) if match is None else (bool(match["start"]), bool(match["stop"]))
+    if match is None:
+        return False, False
+    return bool(match["start"]), bool(match["stop"]) and ROW_BEHIND not in (match["signs"] or "")
 
 
 def number_of(name: str) -> int:

@@ -1,6 +1,6 @@
 """What the lower layers call and the layers above hand down, so that no module imports one that stands above it.
 
-`rlds2reverb/__init__.py`, which runs before every other module of the package, hands down both hooks. They import what they call when they
+`rlds2reverb/__init__.py`, which runs before every other module of the package, hands down all hooks. They import what they call when they
 are called. Without them (`rlds2reverb.formats` copied out with the modules below it) the package does what it can alone.
 """
 
@@ -21,3 +21,14 @@ show_html: Callable[[Any], str] = _repr_in_html
 
 formats_from_above: Callable[[], Iterable[Any]] = tuple
 """The formats (`rlds2reverb.formats.registry.Format`) that layers above `rlds2reverb.formats` read or write: `rlds2reverb.stored` has `reverb:`."""
+
+
+def _is_of_the_whole_package(_: Any) -> Any:
+    raise NotImplementedError("mixture files and statistics are of the whole package, and not of its formats alone")
+
+
+open_mixture: Callable[[str], Any] = _is_of_the_whole_package
+"""Opens the source `mix:FILE.yaml`. `rlds2reverb.prepare.mixture` does it."""
+
+statistics_of: Callable[[Any], Any] = _is_of_the_whole_package
+"""The statistics of an open source (`DatasetStatistics`). `rlds2reverb.inspection.values` counts them."""

@@ -21,9 +21,10 @@ Columns:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import ml_dtypes
@@ -39,9 +40,10 @@ from rlds2reverb.learner.batch import Batch, BatchInfo, BatchIterator
 from rlds2reverb.learner.local import Local, open_for_local
 from rlds2reverb.learner.local.options import LocalKeywords, LocalOptions
 from rlds2reverb.learner.local.shares import Share
-from rlds2reverb.learner.mix import Mix, MixKeywords, MixOptions, PartChoices, mix, pairs_of
+from rlds2reverb.learner.mix import Mix, MixKeywords, MixOptions, PartChoices, Parts, mix, pairs_of, parts_of_mixture
 from rlds2reverb.learner.options import SampleKeywords, SampleOptions
 from rlds2reverb.learner.states import FORMAT, State, check_state, count_in, state_of
+from rlds2reverb.prepare.mixture import view_for
 from rlds2reverb.prepare.preparation import Preparation, outputs_of
 from rlds2reverb.specs import map_leaves
 from rlds2reverb.text import shortened
@@ -344,7 +346,7 @@ class LocalDataset(_OrderedDataset):
 
     Args:
       source: anything that `local` takes; it is pickled for workers that are not forked.
-      view: of the items.
+      view: of the items; by default that of a mixture file, else "two_step".
       batch_size: samples per batch.
       map: called in the worker with every batch of tensors; what it returns is what the loader gives.
       map_episodes: called with every episode before it is cut, as the option `map` of `local` and of a push.
@@ -358,7 +360,7 @@ class LocalDataset(_OrderedDataset):
     def __init__(  # type: ignore[misc]  # `map` is left out of the keywords: here it means batches
         self,
         source: Any,
-        view: ViewLike = "two_step",
+        view: ViewLike | None = None,
         batch_size: int = LocalOptions.batch_size,
         map: BatchFunction | None = None,  # noqa: A002  # as of `TableDataset`
         map_episodes: str | Callable[[Any], Any] | None = None,
@@ -366,8 +368,9 @@ class LocalDataset(_OrderedDataset):
     ) -> None:
         super().__init__("LocalDataset", map)
         refuse_unknown("LocalDataset", options, LocalOptions)
-        self.source, self.view, self.options = source, view, LocalOptions(batch_size, map=map_episodes, **options)
-        outputs_of(self.options.table, view)  # a wrong view fails here, not in a worker
+        self.source, self.view = source, view_for(source, view)
+        self.options = LocalOptions(batch_size, map=map_episodes, **options)
+        outputs_of(self.options.table, self.view)  # a wrong view fails here, not in a worker
         self._opened: tuple[int, Preparation] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -404,7 +407,7 @@ class MixDataset(_OrderedDataset):
 
     Args:
       parts: part -> weight, or pairs of them. A part is a `LocalDataset`, a `TableDataset` or another `MixDataset`, all without `map`; or
-        anything that `local` takes, as 2-step items. The mix's rank is that of its parts. Without `samples` a pass has no end.
+        anything that `local` takes, as 2-step items. Or a mixture file or a `Mixture`, whose sets are the parts. The mix's rank is that of its parts. Without `samples` a pass has no end.
       batch_size: samples per batch.
       map: called in the worker with every batch of tensors; what it returns is what the loader gives.
       options: the other fields of `MixOptions`, by name.
@@ -416,12 +419,13 @@ class MixDataset(_OrderedDataset):
     @takes_options(MixOptions)
     def __init__(
         self,
-        parts: Mapping[Any, float] | Sequence[tuple[Any, float]],
+        parts: Parts,
         batch_size: int = MixOptions.batch_size,
         map: BatchFunction | None = None,  # noqa: A002  # as of `TableDataset`
         **options: Unpack[MixKeywords],
     ) -> None:
         super().__init__("MixDataset", map)
+        parts, options = parts_of_mixture(parts, options, partial(LocalDataset, batch_size=batch_size))
         self.options = make_options(MixOptions, "MixDataset", batch_size, **options)
         self.parts: list[tuple[_OrderedDataset | TableDataset, float]] = []
         for number, (part, weight) in enumerate(pairs_of(parts)):

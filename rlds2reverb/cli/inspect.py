@@ -32,7 +32,7 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.files import can_be_replaced, unfinished_file
 from rlds2reverb.formats.mix import NamedSource
-from rlds2reverb.formats.options import is_url
+from rlds2reverb.formats.options import is_mixture_file, is_url
 from rlds2reverb.formats.registry import SOURCES
 from rlds2reverb.inspection.inspection import Inspection, Watch, Watcher, inspect_source
 from rlds2reverb.inspection.values import StatisticsChoice
@@ -58,6 +58,7 @@ from rlds2reverb.prepare.findings import Findings
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.text import counted, on_command_line, visible
 from rlds2reverb.views import shorten_view
+from rlds2reverb.views.base import spell_view
 
 if TYPE_CHECKING:
     from rlds2reverb.look.comparison import Comparison
@@ -177,7 +178,9 @@ def command(
             raise ConfigError("--server-config is of one dataset; leave out --against")
         _check_server_package()
     name = table or "replay"
-    views = views_of_tables(into, table, view, view_config) or {name: choose_view(view, view_config)}
+    views = views_of_tables(into, table, view, view_config) or {name: choose_view(source, view, view_config)}
+    if view is None and not into and view_config is None and is_mixture_file(source):
+        view = spell_view(views[name])
     page, against, seed = given.pop("html"), given.pop("against"), given.pop("seed")
     if page is not None:
         _check_place(page)

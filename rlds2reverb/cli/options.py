@@ -17,9 +17,10 @@ from rlds2reverb.extras import Lazily
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.source import Source
 from rlds2reverb.keywords import CommandOption, Option, command_options
+from rlds2reverb.prepare.mixture import view_for
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.push.options import PushOptions
-from rlds2reverb.views import read_view, view_of
+from rlds2reverb.views import read_view, view_from, view_of
 from rlds2reverb.views.base import View
 
 
@@ -95,10 +96,13 @@ view_option = with_options(
 )
 
 
-def choose_view(view: str | None, view_config: Path | None) -> View:
+def choose_view(source: str, view: str | None, view_config: Path | None) -> View:
     if view is not None and view_config is not None:
         raise ConfigError("--view and --view-config: give one of them")
-    return view_of("two_step" if view is None else view) if view_config is None else read_view(view_config)
+    if view_config is not None:
+        return read_view(view_config)
+    chosen = view_for(source, view)
+    return view_from(chosen) if isinstance(chosen, (str, Mapping)) else chosen
 
 
 into_option = click.option(

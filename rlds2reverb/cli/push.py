@@ -168,7 +168,7 @@ def command(source: str, **given: Any) -> None:
 
     With several servers (--server A,B,...) every episode goes to one of them, the same one each time.
     """
-    push(lambda: (open_dataset(source), source), **given)
+    push(lambda: (open_dataset(source), source), source=source, **given)
 
 
 def push(
@@ -177,6 +177,7 @@ def push(
     limit: int | None,
     dry_run: bool,
     as_json: bool,
+    source: str = "",
     tell: Callable[[], object] = lambda: None,
     **given: Any,
 ) -> None:
@@ -185,6 +186,7 @@ def push(
     Args:
       open_data: returns the source, and by what workers open the same: its name, or a mix by names. Called when the options are checked
         and a server answers.
+      source: its name, if it has one: a mixture file may say the view.
       tell: called before the report is printed, also when the push was stopped.
       limit, dry_run, as_json, given: `pushing_options`.
     """
@@ -194,14 +196,14 @@ def push(
     if views := views_of_tables(into, tables, view, view_config):
         options = PushOptions(views, None, **chosen)
     elif tables:
-        options = PushOptions(tables, choose_view(view, view_config), **chosen)
+        options = PushOptions(tables, choose_view(source, view, view_config), **chosen)
     else:
         raise ConfigError("name the tables to fill: --table TABLE, or --into TABLE=VIEW")
     options.check_files()  # all before TensorFlow is imported or a server is asked
     if dry_run:
         with open_client(**given) as client:
-            source, known_as = open_data()
-            plan = client.planned(source.first(limit), options, NamedSource(known_as, limit))
+            opened, known_as = open_data()
+            plan = client.planned(opened.first(limit), options, NamedSource(known_as, limit))
             client.pusher(plan)  # what cannot be pushed by workers is refused here
         _tell_left_out(plan)
         output.talk("the tables take these items; nothing was sent")
@@ -222,8 +224,8 @@ def push(
         report_when_stopped(as_json, options.again, lambda: begun[0].report() if begun else None),
         open_client(**given) as client,
     ):
-        source, known_as = open_data()
-        plan = client.planned(source.first(limit), options, NamedSource(known_as, limit))
+        opened, known_as = open_data()
+        plan = client.planned(opened.first(limit), options, NamedSource(known_as, limit))
         _tell_left_out(plan)
         for notice in plan.found_before:
             output.talk(notice.line)

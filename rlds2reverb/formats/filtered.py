@@ -86,7 +86,12 @@ class Rules(tuple[Rule, ...]):
         self.known: Mapping[Hashable, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Rules, (tuple(self),), {"known": {**self.known, **self.found}}
+        return Rules, (tuple(self),), {"known": self.all}
+
+    @property
+    def all(self) -> dict[Hashable, Any]:
+        """What was found out anywhere."""
+        return {**self.known, **self.found}
 
 
 def share_findings(source: Source, rules: Rules) -> None:
@@ -113,42 +118,30 @@ class Verdicts:
     left_out: Mapping[str, LeftOut]
 
 
-class Judging(Finding):
+class Judging(Finding[Verdicts]):
     """The verdicts of rules about a source, which all sources share that are made of it. It is read when they are first asked for."""
 
     def __init__(self, source: Source, rules: Sequence[Rule]) -> None:
         self.rules = rules if isinstance(rules, Rules) else Rules(rules)
-        self._source, self._store = source, self.rules
+        super().__init__(self.rules)
+        self._source = source
 
     @property
     def key(self) -> Hashable:
         """Of one process all sources of this name and number of episodes are the same."""
         return self._source.name, self._source.episode_count, tuple(rule.label for rule in self.rules)
 
-    def share_with(self, rules: Rules) -> None:
-        if "verdicts" in vars(self):
-            rules.found[self.key] = self.verdicts
-        self._store = rules
-
     @property
     def left_out(self) -> Mapping[str, LeftOut]:
         """Rule -> what it takes out; {} before the source was read."""
-        return self.verdicts.left_out if "verdicts" in vars(self) else {}
+        return self.value.left_out if "value" in vars(self) else {}
 
-    @cached_property
-    def verdicts(self) -> Verdicts:
-        """Raises `SourceError` if the data cannot be read, lack what a rule looks at, or nothing is left of them."""
-        key = self.key
-        if key not in self._store.known:
-            verdicts = self._judge_all()
-            self._store.found[key] = verdicts
-            return verdicts
+    def check(self) -> None:
         for rule in self.rules:
             rule.columns(self._source)  # refuses another function of the same name
-        known: Verdicts = self._store.known[key]
-        return known
 
-    def _judge_all(self) -> Verdicts:
+    def find(self) -> Verdicts:
+        """Raises `SourceError` if the data cannot be read, lack what a rule looks at, or nothing is left of them."""
         left_out: Mapping[str, LeftOut] = {rule.text: LeftOut() for rule in self.rules}
         runs: list[tuple[int, int, int, int]] = []
         number = -1
@@ -245,12 +238,12 @@ class Filtered(Wrapper):
         return Filtered(source, self._judging.rules, self.name, self._judging)
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[Finding[Any], ...]:
         return (*self._source.findings, self._judging)
 
     @property
     def _verdicts(self) -> Verdicts:
-        return self._judging.verdicts
+        return self._judging.value
 
     @property
     def filtered(self) -> Mapping[str, LeftOut]:

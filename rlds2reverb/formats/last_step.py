@@ -22,10 +22,12 @@ from rlds2reverb.episode import (
     IS_LAST,
     IS_TERMINAL,
     REWARD,
+    ROW_BEHIND,
     Episode,
     KnownEpisode,
     Notice,
     columns_under,
+    gaps_around,
     is_under,
     note,
 )
@@ -115,6 +117,6 @@ class LastStep(Wrapper):
     def _longer(episode: Episode) -> Episode:
         rows = len(episode)
         is_whole = rows > 0 and all(len(column) == rows for column in episode.columns.values())
-        if episode.faults or not is_whole or last_row_is_added(episode):
+        if episode.faults or not is_whole or (last_row_is_added(episode) and not gaps_around(episode.id)[1]):
             return episode  # validation judges what is broken
-        return replace(repeat_last_step(episode), id=f"{episode.id}|{LAST_STEP}={REPEAT}")
+        return replace(repeat_last_step(episode), id=f"{episode.id}{ROW_BEHIND}")

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from rlds2reverb import hooks
 from rlds2reverb.episode import (
     ACTION,
     OBSERVATION,
@@ -36,7 +37,7 @@ from rlds2reverb.episode import (
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.last_step import LAST_STEP
-from rlds2reverb.formats.options import Parse, add_option, read_options, some_text, whole_number, words
+from rlds2reverb.formats.options import Parse, add_option, is_mixture_file, read_options, some_text, whole_number, words
 from rlds2reverb.formats.source import (
     About,
     Finding,
@@ -194,7 +195,7 @@ class MixedSource(Source):
         if columns not in COLUMNS:
             raise ConfigError(f'mix: columns "{columns}": expected one of {", ".join(COLUMNS)}')
         check_names([part.name for part in parts if sum(part is other for other in parts) > 1])
-        self._draw, self._columns = Draw(chosen, seed, length), columns
+        self._weights, self._seed, self._length, self._columns = chosen, seed, length, columns
         self.name = f"mix of {', '.join(part.name for part in self._parts)}"
         self._readings = [tuple(Tally(part.name) for part in self._parts)]
 
@@ -220,8 +221,8 @@ class MixedSource(Source):
 
     @property
     def episode_count(self) -> int | None:
-        if self._draw.length is not None:
-            return self._draw.length
+        if self._length is not None:
+            return self._length
         counts = self._counts
         return None if counts is None else sum(counts)
 
@@ -230,7 +231,7 @@ class MixedSource(Source):
         return add_left_out(part.filtered for part in self._parts)
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[Finding[Any], ...]:
         return tuple(finding for part in self._parts for finding in part.findings)
 
     def check_files(self) -> None:
@@ -281,7 +282,7 @@ class MixedSource(Source):
 
     def _with_parts(self, parts: Sequence[Source]) -> MixedSource:
         """The same draws over other parts, such as these parts with encoded images."""
-        mix = MixedSource(parts, self._draw.weights, self._draw.seed, length=self._draw.length, columns=self._columns)
+        mix = MixedSource(parts, self._weights, self._seed, length=self._length, columns=self._columns)
         mix._readings = self._readings
         return mix
 
@@ -306,7 +307,7 @@ class MixedSource(Source):
         """The episodes that are still to be drawn, after the parts gave so many; the first `unread` of them are left out."""
         tallies = tuple(Tally(part.name) for part in self._parts)
         self._readings[:] = [tallies]
-        cursors = [Cursor(part, skipped, self._draw.length is not None) for part, skipped in zip(self._read, given)]
+        cursors = [Cursor(part, skipped, self._length is not None) for part, skipped in zip(self._read, given)]
         while (part := drawing.part()) is not None:
             episode = cursors[part].next()
             if episode is None:
@@ -332,6 +333,10 @@ class MixedSource(Source):
             _, sign, number = name.partition("|")  # of the pass
             name = f"{content_name(content_digest(columns))}{sign}{number}"
         return replace(episode, columns=columns, metadata=metadata, id=name)
+
+    @cached_property
+    def _draw(self) -> Draw:
+        return Draw(self._weights, self._seed, self._length)
 
     @cached_property
     def _counts(self) -> list[int] | None:
@@ -390,6 +395,8 @@ def _alike(leaf: ArraySpec, other: ArraySpec | None) -> bool:
 # | `length` | `N` | so many episodes, parts beginning again at their ends, in place of one pass |
 # | `columns` | `equal` (default), `common` | whether parts may have other columns, which are left out |
 # | `last_step` | as of a dataset's name | of every part that does not say it itself |
+#
+# `mix:FILE.yaml[?OPTIONS]` is a mixture file, which `rlds2reverb.prepare.mixture` reads.
 #
 # Names of parts cannot hold a "|". The mix's options stand behind the last "|" and begin with "?".
 
@@ -452,11 +459,14 @@ OPTIONS: dict[str, Parse] = {
 
 
 def open_mix(text: str) -> MixedSource:
-    """Opens the sources named after "mix:".
+    """Opens the sources named after "mix:", or those of a mixture file.
 
     Raises:
       SourceError: a part is named twice or cannot be opened, or an option makes no sense.
     """
+    if is_mixture_file(f"mix:{text}"):
+        mixed: MixedSource = hooks.open_mixture(f"mix:{text}")
+        return mixed
     *names, last = text.split(SEPARATOR)
     options: dict[str, Any] = {}
     if last.startswith("?"):

@@ -63,12 +63,23 @@ def split_options(text: str) -> tuple[str, str]:
 
 _MIX, _PARTS_END = "mix:", "|"
 
+_MIXTURE_FILE = re.compile(r"mix:(?!\w+:)[^|]+\.ya?ml", re.IGNORECASE | re.DOTALL)
+
+
+def is_mixture_file(name: str) -> bool:
+    """Whether the name of a dataset is `mix:FILE.yaml`, perhaps with options.
+
+    >>> is_mixture_file("mix:soup.yaml?seed=3"), is_mixture_file("mix:ilr:sets.yaml"), is_mixture_file("mix:npz:a.npz|npz:b.npz")
+    (True, False, False)
+    """
+    return name.startswith(_MIX) and _MIXTURE_FILE.fullmatch(split_options(name)[0]) is not None
+
 
 def take_options(name: str, takes: Callable[[str, str], bool]) -> tuple[str, list[str]]:
     """Splits the name of a dataset of any format into the name without the options that `takes` takes, by key and value, and these ("key=value")."""
     head, options = split_options(name)
     # Of a mix they stand behind the last "|"; before it they are of one part.
-    if name.startswith(_MIX) and not head.endswith(_PARTS_END):
+    if name.startswith(_MIX) and not head.endswith(_PARTS_END) and not is_mixture_file(name):
         return name, []
     every = [(*option.partition("=")[::2], option) for option in options.split(",")]
     taken = [option for key, value, option in every if takes(key, value)]

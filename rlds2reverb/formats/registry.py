@@ -789,7 +789,12 @@ BUILT_IN: tuple[Format, ...] = (
         "a mix",
         Reading(
             _read_mix,
-            forms=(Form("mix:SOURCE|SOURCE...[|?OPTIONS]", "several of these, mixed episode by episode"),),
+            forms=(
+                Form("mix:SOURCE|SOURCE...[|?OPTIONS]", "several of these, mixed episode by episode"),
+                Form(
+                    "mix:FILE.yaml[?OPTIONS]", "the sets of a mixture file: weights, transforms, filters, normalisation"
+                ),
+            ),
             has_last_step=True,
         ),
         page="mixing.md",

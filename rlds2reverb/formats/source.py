@@ -12,8 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from rlds2reverb.episode import IS_FIRST, IS_LAST, Episode, KnownEpisode, Notice, is_under, metadata_specs
 from rlds2reverb.errors import SourceError, SpecError
@@ -22,6 +23,8 @@ from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, column_spec, flatten, 
 from rlds2reverb.text import counted
 
 ENDLESS = 1 << 62  # larger than any dataset's number of episodes
+
+T = TypeVar("T")
 
 IsKnown = Callable[[str], bool]
 """Whether the reader already knows the episode of this name, so that it need not be decoded."""
@@ -98,8 +101,18 @@ def add_left_out(parts: Iterable[Mapping[str, LeftOut]]) -> dict[str, LeftOut]:
     return whole
 
 
-class Finding(ABC):
+class FindingStore(Protocol):
+    """What was found out, by `Finding.key`: in this process, and in the one that started it."""
+
+    found: dict[Hashable, Any]
+    known: Mapping[Hashable, Any]
+
+
+class Finding(ABC, Generic[T]):
     """What only reading a source shows, such as the episodes that a filter leaves. It is found out once, for all processes that open the source."""
+
+    def __init__(self, store: FindingStore) -> None:
+        self._stores = [store]
 
     @property
     @abstractmethod
@@ -107,8 +120,29 @@ class Finding(ABC):
         """Equal where the same is found out."""
 
     @abstractmethod
-    def share_with(self, rules: Any) -> None:
-        """Has what is found out go into `rules` (`filtered.Rules`), and what is known in them count."""
+    def find(self) -> T:
+        """Finds it out; raises `SourceError`."""
+
+    def check(self) -> None:
+        """Raises if what is known cannot be that of this process."""
+
+    @cached_property
+    def value(self) -> T:
+        for store in self._stores:
+            if self.key in store.known:
+                self.check()
+                known: T = store.known[self.key]
+                return known
+        value = self.find()
+        for store in self._stores:
+            store.found[self.key] = value
+        return value
+
+    def share_with(self, store: FindingStore) -> None:
+        """Has what is found out go into this store, too, and what is known there count."""
+        self._stores.append(store)
+        if "value" in vars(self):
+            store.found[self.key] = self.value
 
 
 class Source:
@@ -329,7 +363,7 @@ class Source:
         return ()
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[Finding[Any], ...]:
         """What reading it finds out before its first episode is there; () for most sources."""
         return ()
 
@@ -429,7 +463,7 @@ class Wrapper(Source):
         return self._source.tallies
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[Finding[Any], ...]:
         return self._source.findings
 
     @property
@@ -684,7 +718,6 @@ def spec_of(episode: Episode) -> Nest:
 # megabyte or with its limit of items. The first batch holds one item, so that it arrives at once; the limit doubles
 # with each batch. One batch waits while the next is being filled, so at most two large items are read ahead.
 
-T = TypeVar("T")
 
 _FULL_BYTES = 1 << 20
 _MOST_ITEMS = 32

@@ -25,6 +25,7 @@ from rlds2reverb.prepare.conventions import REPEAT
 from rlds2reverb.prepare.endings import Ending
 from rlds2reverb.prepare.findings import Findings, FoundProblem
 from rlds2reverb.prepare.image_files import ImageColumn, image_columns
+from rlds2reverb.prepare.mixture import view_for
 from rlds2reverb.prepare.options import EpisodeOptions, ReadingKeywords, ReadingOptions
 from rlds2reverb.prepare.preparation import (
     ColumnStats,
@@ -445,7 +446,7 @@ _TABLE = "replay"  # the name of the table where only a view is given
 @takes_options(ReadingOptions)
 def inspect(
     source: Any,
-    view: ViewLike | Mapping[str, ViewLike] = "two_step",
+    view: ViewLike | Mapping[str, ViewLike] | None = None,
     limit: int | None = None,
     transform: TransformLike = (),
     encoded: str | Sequence[str] = (),
@@ -456,7 +457,7 @@ def inspect(
 
     Args:
       source: as for `Client.push`.
-      view: of a table "replay"; or table -> view, for several. A view is one, its name with options, or a mapping as for `Client.push`.
+      view: of a table "replay", by default that of a mixture file, else "two_step"; or table -> view, for several. A view is one, its name with options, or a mapping as for `Client.push`.
       limit: episodes to read at most, or None for all.
       transform, encoded, encode: as for `Client.push`.
       options: filters, `terminal_discount`, `last_reward`, `last_observation` and `last_step`, as for `Client.push`. Filters see the first `limit` episodes.
@@ -469,6 +470,7 @@ def inspect(
       ConfigError: an option that there is not, no view, a limit below 1, or a transform that the steps do not allow.
       ViewError: a view that makes no sense, or cannot cut such steps.
     """
+    view = view_for(source, view) if view is None else view
     of_tables = view if isinstance(view, Mapping) and not is_view_config(view) else {_TABLE: view}
     if not of_tables:
         raise ConfigError("inspect: view is empty; expected a view, or table -> view")

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -22,6 +24,7 @@ from rlds2reverb.learner.local import Local, local
 from rlds2reverb.learner.local.options import LocalOptions, check_seed
 from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, check_rank, check_word
 from rlds2reverb.learner.states import State, check_state, count_in, state_of
+from rlds2reverb.prepare.mixture import Mixture, view_for
 from rlds2reverb.specs import Nest, differences, flatten
 
 if TYPE_CHECKING:
@@ -371,9 +374,13 @@ class MixKeywords(TypedDict, total=False):
     pad_to: int | None
 
 
+Parts = Mapping[Any, float] | Sequence[tuple[Any, float]] | Mixture | Path | str
+"""What can be mixed: part -> weight, pairs of them, or a mixture with its file."""
+
+
 @takes_options(MixOptions)
 def mix(
-    parts: Mapping[Any, float] | Sequence[tuple[Any, float]],
+    parts: Parts,
     batch_size: int = MixOptions.batch_size,
     **options: Unpack[MixKeywords],
 ) -> Mix:
@@ -382,6 +389,7 @@ def mix(
     Args:
       parts: part -> weight, or pairs of them where a part cannot be a key. A part is a `Sampler`, a `Local`, another mix, an iterator or
         a list of `Batch`; (client, "table"), which is sampled with the mix's batch size; or anything that `local` takes, as 2-step items.
+        Or a mixture file, or a `Mixture`: its sets, by their shares, with its view, shuffle and seed.
       batch_size: samples per batch.
       options: the other fields of `MixOptions`, by name.
 
@@ -392,6 +400,9 @@ def mix(
       ConfigError: parts, weights or options that make no sense.
       SpecMismatch: the items of two parts differ. Parts without a signature are compared at the first batch, which raises it then.
     """
+    rank, world_size = options.get("rank", MixOptions.rank), options.get("world_size", MixOptions.world_size)
+    open_part = partial(local, batch_size=batch_size, rank=rank, world_size=world_size)
+    parts, options = parts_of_mixture(parts, options, open_part)
     chosen = make_options(MixOptions, "mix", batch_size, **options)
     pairs = pairs_of(parts)
     weights = [weight for _, weight in pairs]
@@ -411,6 +422,25 @@ def pairs_of(parts: Mapping[Any, float] | Sequence[tuple[Any, float]]) -> list[t
                 f"mix: part {number}: expected a pair of a part and its weight, got {type(pair).__name__}"
             )
     return pairs
+
+
+def parts_of_mixture(
+    parts: Parts, options: MixKeywords, open_part: Callable[..., Any]
+) -> tuple[Mapping[Any, float] | Sequence[tuple[Any, float]], MixKeywords]:
+    """The sets of a mixture with their shares, each opened as `open_part(source, view, shuffle=, seed=)`, and its seed unless there is one; other parts as they are.
+
+    Raises:
+      ConfigError, ViewError: the file makes no sense.
+      SourceError: a set cannot be opened, is empty, or has other steps than the first.
+    """
+    if isinstance(parts, (str, Path)):
+        parts = Mixture.read(parts)
+    if not isinstance(parts, Mixture):
+        return parts, options
+    seed = options.get("seed", parts.seed)
+    shares, view, shuffle = parts.shares(), view_for(parts, None), parts.shuffle
+    own = [(open_part(part, view, shuffle=shuffle, seed=seed), shares[name]) for name, part in parts.sources().items()]
+    return own, {**options, "seed": seed}
 
 
 class _Ranks(TypedDict):

@@ -32,6 +32,7 @@ from rlds2reverb.learner.local.windows import PermutedEpoch
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.packing import Packing
 from rlds2reverb.learner.states import State, check_state, count_in, state_of
+from rlds2reverb.prepare.mixture import view_for
 from rlds2reverb.prepare.preparation import Preparation, outputs_of
 from rlds2reverb.specs import Nest
 from rlds2reverb.views import ViewLike
@@ -299,7 +300,7 @@ class Local(BatchIterator):
 @takes_options(LocalOptions)
 def local(
     source: Any,
-    view: ViewLike = "two_step",
+    view: ViewLike | None = None,
     batch_size: int = LocalOptions.batch_size,
     **options: Unpack[LocalKeywords],
 ) -> Local:
@@ -317,7 +318,7 @@ def local(
 
     Args:
       source: anything that `push` takes.
-      view: of the items, as for `push`.
+      view: of the items, as for `push`: by default that of a mixture file, else "two_step".
       batch_size: samples per batch.
       options: the other fields of `LocalOptions`.
 
@@ -327,7 +328,7 @@ def local(
     """
     refuse_unknown("local", options, LocalOptions)
     chosen = LocalOptions(batch_size, **options)
-    return Local(open_for_local(source, view, chosen), chosen)
+    return Local(open_for_local(source, view_for(source, view), chosen), chosen)
 
 
 def open_for_local(source: Any, view: ViewLike, options: LocalOptions) -> Preparation:

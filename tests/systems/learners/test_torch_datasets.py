@@ -261,6 +261,32 @@ def test_a_mix_is_that_of_one_process_with_any_number_of_workers() -> None:
         next(iter(nested))
 
 
+def test_a_mixture_file_is_that_of_one_process_and_counts_nothing_in_workers(tmp_path: Path) -> None:
+    file = tmp_path / "soup.yaml"
+    sets = [{"source": SOURCE, "where": "length>=20"}, {"source": OTHER, "weight": 2}]
+    normalize = {"mode": "quantiles", "columns": ["observation"]}
+    file.write_text(
+        json.dumps(
+            {
+                "sets": sets,
+                "balance": True,
+                "seed": 5,
+                "view": "transition",
+                "shuffle": "global",
+                "normalize": normalize,
+            }
+        )
+    )
+    with rlds2reverb.mix(file, 16, samples=200) as mixed:
+        whole = [batch.info.key.view("int64").tolist() for batch in mixed]
+    mixture = rlds2reverb.Mixture.read(file)
+    mixture.normalizers()  # counts
+    with mock.patch.object(rlds2reverb.hooks, "statistics_of", side_effect=AssertionError("counted once more")):
+        for workers, way in ((0, "fork"), (2, "fork"), (2, "forkserver")):
+            assert keys_of(load(MixDataset(mixture, 16, samples=200), workers, way=way)) == whole
+    assert keys_of(load(MixDataset(str(file), 16, samples=200), 0)) == whole
+
+
 def test_a_mix_with_a_table_samples_it_in_every_worker(numbered: str) -> None:
     store_numbers(numbered, "keep", 50)
     mixed = MixDataset([(TableDataset(numbered, "keep", 8), 1), (OTHER, 1)], 8, samples=32)

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import rlds2reverb
-from rlds2reverb.episode import Array, Episode, content_digest
+from rlds2reverb.episode import Array, Episode, content_digest, gaps_around
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
+from rlds2reverb.formats.filtered import filtered
+from rlds2reverb.formats.filters import KeepRanges
 from rlds2reverb.formats.last_step import LastStep, take_last_step
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.registry import SOURCES
@@ -41,6 +43,19 @@ def test_episodes_are_those_of_the_option_and_those_that_change_have_names_of_th
     assert [(number, len(episode)) for number, episode in source.at([0, 2])] == [(0, 6), (2, 2)]
     known = list(source.read(0, 2, lambda name: name.startswith("e0|")))
     assert [hasattr(episode, "columns") for episode in known] == [False, True]
+
+
+def test_the_row_before_a_gap_has_an_action_even_if_it_is_0() -> None:
+    episode = recorded(6, 0)
+    columns = {path: column.copy() for path, column in episode.columns.items()}
+    columns["action"][2], columns["reward"][2] = 0, 0
+    kept = filtered(EpisodeList([Episode(columns, {}, "e")], "list"), [KeepRanges.of({"e": [[0, 3], [4, 6]]})])
+    longer = list(LastStep(kept))
+    assert [(episode.id, len(episode)) for episode in longer] == [
+        ("e[:3]|last_step=repeat", 4),
+        ("e[4:]|last_step=repeat", 3),
+    ]
+    assert [gaps_around(episode.id) for episode in longer] == [(False, False), (True, False)]
 
 
 def test_without_actions_the_rows_are_the_same() -> None:

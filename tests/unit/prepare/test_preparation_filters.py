@@ -116,10 +116,10 @@ def test_workers_are_told_what_splits_in_names_leave(
     plan = in_memory.planned(server, name)
     sent_job, sent_options = pickle.loads(pickle.dumps((job, plan.options.for_worker())))
 
-    def judge_all(_: Judging) -> Any:
+    def find(_: Judging) -> Any:
         raise AssertionError("judged once more")
 
-    monkeypatch.setattr(Judging, "_judge_all", judge_all)
+    monkeypatch.setattr(Judging, "find", find)
     assert sent_job.prepare().source.episode_count == left == plan.episodes
     assert Preparation.open(name, sent_options).source.episode_count == left
 
