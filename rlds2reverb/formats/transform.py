@@ -273,7 +273,7 @@ def transform_of(given: TransformLike) -> Transform:
 
 
 _REPOSITORY = Path(__file__).parents[2]
-_SHIPPED = next(
+SHIPPED = next(
     (folder for folder in (Path(__file__).parents[1] / "configs", _REPOSITORY / "configs") if folder.is_dir()),
     _REPOSITORY,
 )  # installed, the package holds the folder (pyproject.toml)
@@ -281,7 +281,7 @@ _SHIPPED = next(
 
 def shipped_transforms() -> tuple[str, ...]:
     """Names of the transforms that come with the package: those of sets of Open X-Embodiment, such as "open_x/bridge_orig"."""
-    return tuple(sorted(f"open_x/{path.stem}" for path in (_SHIPPED / "open_x").glob("*.yaml")))
+    return tuple(sorted(f"open_x/{path.stem}" for path in (SHIPPED / "open_x").glob("*.yaml")))
 
 
 _OTHER_NAMES = {"bridge": "bridge_oxe", "bridge_dataset": "bridge_orig"}
@@ -303,7 +303,7 @@ def _file_named(name: str) -> Path:
         raise ConfigError(
             f'transform "{name}": no file, and no shipped transform; there are {", ".join(names)}{did_you_mean(name, names)}'
         )
-    return _SHIPPED / folder / f"{short}.yaml"
+    return SHIPPED / folder / f"{short}.yaml"
 
 
 def with_encode(transform: Transform, encode: str | Sequence[str] | Mapping[str, str]) -> Transform:

@@ -2,8 +2,8 @@
 
 ```yaml
 sets:
-  - {source: "tfds:bridge_dataset", name: bridge_orig, weight: 1.0, transform: bridge_orig.yaml}
-  - {source: "tfds:taco_play", name: taco_play, weight: 2.0, transform: taco_play.yaml, where: "length>=10"}
+  - {source: "tfds:bridge_dataset", name: bridge_orig, weight: 1.0, transform: open_x/bridge_orig}
+  - {source: "tfds:taco_play", name: taco_play, weight: 2.0, transform: open_x/taco_play, where: "length>=10"}
 balance: true
 last_step: repeat
 transform: {resize: {observation/image_primary: "224x224:lanczos3"}}
@@ -38,7 +38,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rlds2reverb import hooks, strict_yaml
+from rlds2reverb import hooks
 from rlds2reverb.episode import (
     ACTION,
     OBSERVATION,
@@ -66,7 +66,8 @@ from rlds2reverb.formats.options import (
     words,
 )
 from rlds2reverb.formats.source import Finding, IsKnown, Source, Without, Wrapper, columns_of
-from rlds2reverb.formats.transform import AS_RECORDED, Transform, TransformLike, transform_of, transformed
+from rlds2reverb.formats.transform import AS_RECORDED, SHIPPED, Transform, TransformLike, transform_of
+from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.images import kind
 from rlds2reverb.numbers.normalizer import MEAN_STD, MODES, ColumnNormalizer, Normalizer
 from rlds2reverb.numbers.statistics import DatasetStatistics
@@ -316,6 +317,11 @@ def view_for(source: Any, view: ViewLike | None) -> ViewLike:
 
 
 def _of_file(path: Path, options: Mapping[str, Any]) -> Mixture:
+    shipped = SHIPPED / "open_x" / "mixtures" / path.name
+    if path.parent == Path("open_x") and not path.exists() and shipped.exists():
+        path = shipped
+    from rlds2reverb import strict_yaml  # loads PyYAML
+
     config = strict_yaml.read(path, "; expected a YAML file of a mixture")
     if isinstance(config, Mapping):
         config = {**config, **options}
@@ -435,7 +441,8 @@ def _transform_beside(written: Any, folder: Path) -> TransformLike:
     if isinstance(written, (list, tuple)):
         return [_transform_beside(part, folder) for part in written]
     if isinstance(written, str) and "=" not in written:
-        return folder / Path(written).expanduser()
+        beside = folder / Path(written).expanduser()
+        return beside if beside.exists() or not written.startswith("open_x/") else written
     like: TransformLike = written
     return like
 

@@ -16,17 +16,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlds2reverb
-from rlds2reverb import Client, Mixture
+from rlds2reverb import Client, Episode, Mixture
 from rlds2reverb.cli import cli
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError, ViewError
 from rlds2reverb.formats import open_source
+from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.mix import NamedSource
+from rlds2reverb.formats.transform import transform_of
+from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.inspection.workers import InspectJob, inspect_by_workers
 from rlds2reverb.numbers.columns import ColumnStatistics
+from rlds2reverb.prepare import mixture as mixture_module
 from rlds2reverb.prepare.mixture import MixtureSource, view_for
+from rlds2reverb.specs import flatten
 from rlds2reverb.testing import MemoryTransport
 from rlds2reverb.views.trajectory import two_step
+from tests.support import open_x_sets
+from tests.support.open_x_sets import OPENVLA_NAMES
 from tests.support.profiles import examples
 from tests.support.push import in_memory
 from tests.support.workers_in_threads import InThreads
@@ -387,3 +394,66 @@ def test_the_view_of_a_source_is_that_of_its_file(two: dict[str, Any], tmp_path:
         assert view_for(source, "chunk") == "chunk"
     assert view_for("bundled:cartpole", None) == "two_step"
     assert isinstance(mixture.dataset_statistics()["long"]["action"], ColumnStatistics)
+
+
+MAGIC_SOUP = {
+    "fractal20220817_data": 0.54087122203,
+    "kuka": 0.8341046294,
+    "bridge_orig": 1.0,
+    "taco_play": 2.0,
+    "jaco_play": 1.0,
+    "berkeley_cable_routing": 1.0,
+    "roboturk": 2.0,
+    "viola": 2.0,
+    "berkeley_autolab_ur5": 2.0,
+    "toto": 1.0,
+    "language_table": 0.1,
+    "stanford_hydra": 2.0,
+    "austin_buds": 1.0,
+    "nyu_franka_play": 3.0,
+    "furniture_bench": 0.1,
+    "ucsd_kitchen": 2.0,
+    "austin_sailor": 1.0,
+    "austin_sirius": 1.0,
+    "dlr_edan_shared_control": 1.0,
+    "iamlab_cmu_pickup_insert": 1.0,
+    "utaustin_mutex": 1.0,
+    "berkeley_fanuc_manipulation": 2.0,
+    "cmu_stretch": 1.0,
+}
+"""oxe_magic_soup of OpenVLA's mixtures.py, by the names of the shipped transforms."""
+
+
+def test_the_shipped_magic_soup_mixes_sets_of_the_recorded_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = {OPENVLA_NAMES.get(name, name): name for name in MAGIC_SOUP}
+    recorded = {name: [with_success(open_x_sets.episode(name, rows, rows)) for rows in (5, 8)] for name in MAGIC_SOUP}
+
+    def open_recorded(name: str) -> EpisodeList:
+        own = "bridge_orig" if name == "tfds:bridge_dataset" else short[name.removeprefix("tfds:")]
+        return EpisodeList(recorded[own], name)
+
+    monkeypatch.setattr(mixture_module, "open_source", open_recorded)
+    mixture = Mixture.read("mix:open_x/magic_soup.yaml")
+    assert {short[own.name]: own.weight for own in mixture.sets} == MAGIC_SOUP
+    transitions = [5 + 8 if name != "bridge_orig" else 3 + 6 for name in MAGIC_SOUP]
+    assert [*mixture.transitions().values()] == transitions
+    expected = openvla_weights([*MAGIC_SOUP.values()], transitions, balance=True)
+    np.testing.assert_allclose([*mixture.shares().values()], expected)
+    signature = rlds2reverb.local(mixture.source()).signature
+    assert {path: str(leaf) for path, leaf in flatten(signature).items()} == {
+        "observation/image_primary": "uint8[224, 224, 3]",
+        "action": "float32[1, 7]",
+        "action_is_pad": "bool[1]",
+    }
+    with rlds2reverb.mix(mixture, 64, samples=640) as batches:
+        actions = np.concatenate([data["action"] for data, _ in batches])
+    assert np.abs(actions[..., :6]).max() <= 1
+    for name, part in mixture.sources().items():
+        plain = transformed(EpisodeList(recorded[short[name]]), transform_of(f"open_x/{name}"))
+        for normal, episode in zip(part, plain, strict=True):  # the mask leaves grippers alone
+            grippers = episode.columns["action"][:, 6]
+            np.testing.assert_array_equal(normal.columns["action"][: len(episode), 6], grippers)
+
+
+def with_success(episode: Episode) -> Episode:
+    return Episode(episode.columns, {**episode.metadata, "success": True}, episode.id)
