@@ -209,6 +209,9 @@ class Conversion:
             place = place_of(self.job.destination, path, self._options.verify)
             if place.is_new:
                 self._check_free(place)
+            with noted_interrupts():
+                # Filters are judged here: where they leave nothing, no folder is made.
+                self._identity = self.job.identity()
             with noted_interrupts(), open_place(place), self._write_errors(path):
                 try:
                     self._convert(place)
@@ -231,7 +234,6 @@ class Conversion:
 
     def _convert(self, place: Place) -> None:
         """The main loop: read, write, complete, verify, publish."""
-        self._identity = self.job.identity()
         saved = None if self._options.restart else place.saved()
         is_whole = saved is not None and saved["stage"] == WRITTEN
         if saved is not None and is_whole and place.is_published:

@@ -268,8 +268,8 @@ def test_a_conversion_of_another_split_does_not_go_on(tmp_path: Path) -> None:
         ({"split": "val", "split_by": "task"}, SourceError, 'split_by .* "task": expected metadata'),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_sent(
-    options: dict[str, Any], error: type[Exception], problem: str
+def test_what_makes_no_sense_is_refused_before_anything_is_sent_or_made(
+    options: dict[str, Any], error: type[Exception], problem: str, tmp_path: Path
 ) -> None:
     server = in_memory.Server()
     with pytest.raises(error, match=problem):
@@ -277,6 +277,9 @@ def test_what_makes_no_sense_is_refused_before_anything_is_sent(
     assert not server.items
     with pytest.raises(error, match=problem):
         rlds2reverb.inspect(EPISODES, **options)
+    with pytest.raises(error, match=problem):
+        rlds2reverb.convert(EPISODES, f"tfds:{tmp_path}/made", **options)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_actor_decides_itself_what_it_writes() -> None:
