@@ -14,7 +14,7 @@ import io
 import os
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,6 +31,51 @@ from rlds2reverb.errors import ConfigError, DecodeError, SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, column_spec, flatten, map_with_path
 from rlds2reverb.text import line_of
+
+
+class LazyImage(bytes):
+    """A picture that is decoded when a batch needs it, in place of a file's bytes: a frame of a video. Its bytes say which picture it is.
+
+    It lives in the process that made it, so only batches of `local` have it: no table, no file.
+
+    Attributes:
+      shape: [height, width, channels] of the whole picture.
+      pixels: [height, width, channels], decoded at `size`; None before, and again after a batch has it, unless it was loaded in advance.
+      size: that `pixels` were resized to; None for the whole picture.
+    """
+
+    shape: tuple[int, int, int]
+    pixels: Array | None = None
+    size: Size | None = None
+
+    def load(self, images: Sequence[LazyImage], size: Size | None) -> None:
+        """Sets `pixels` of these images, which are of this one's `group`. Raises `SourceError` if they cannot be decoded."""
+        raise NotImplementedError
+
+    @property
+    def group(self) -> int:
+        """Equal for images that are best decoded together."""
+        raise NotImplementedError
+
+
+def load_images(images: Iterable[LazyImage], size: Size | None) -> list[LazyImage]:
+    """Decodes those images that are not loaded, each once, group by group; returns them.
+
+    Raises:
+      SourceError: one cannot be decoded.
+    """
+    loaded: dict[int, LazyImage] = {}
+    groups: dict[int, list[LazyImage]] = {}
+    for image in images:
+        if id(image) not in loaded and (image.pixels is None or image.size != size):
+            loaded[id(image)] = image
+            groups.setdefault(image.group, []).append(image)
+    for group in groups.values():
+        group[0].load(group, size)
+        for image in group:
+            image.size = size
+    return list(loaded.values())
+
 
 FILE, LAST, FIRST, PLANE = "file", "last", "first", "plane"
 """How a row holds an image: the bytes of a JPEG or PNG file; [height, width, channels]; [channels, height, width]; [height, width]."""
@@ -204,7 +249,9 @@ _END = frozenset((0xD9, 0xDA))
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Height and width from the header of a JPEG or PNG file; None for anything else, and without a whole header."""
+    """Height and width from the header of a JPEG or PNG file, or of a lazy image; None for anything else, and without a whole header."""
+    if isinstance(data, LazyImage):
+        return data.shape[:2]
     if data.startswith(PNG_START):
         if len(data) < 33 or data[12:16] != b"IHDR":
             return None
@@ -416,6 +463,8 @@ def decode_files(
     if not files:
         height, width, channels = image.shape if size is None else (size.height, size.width, image.shape[2])
         return np.zeros((0, height or 0, width or 0, channels or 0), image.dtype)
+    if any(isinstance(file, LazyImage) for file in files):
+        return _decode_lazy(image, files, where, threads, exact, size)
     with needing("decoding images", "images", SourceError):
         out = _allocated(image, files, where, size)
         most = min(_MOST_THREADS, threads or os.cpu_count() or 1, len(files))
@@ -429,6 +478,27 @@ def decode_files(
                 for _ in pool.map(_decode_part, *same, parts):
                     pass
     return out.view("<f4") if image.dtype.kind == "f" else out
+
+
+def _decode_lazy(
+    image: ImageSpec, files: Sequence[bytes], where: str, threads: int | None, exact: bool, size: Size | None
+) -> Array:
+    """As `decode_files`, of lazy images, also among files."""
+    lazy = [file for file in files if isinstance(file, LazyImage)]
+    loaded = load_images(lazy, size)
+    pictures = [
+        file.pixels
+        if isinstance(file, LazyImage)
+        else decode_files(image, [file], where, threads, exact=exact, size=size)[0]
+        for file in files
+    ]
+    shapes = {picture.shape for picture in pictures if picture is not None}
+    if len(shapes) > 1:
+        raise SourceError(f"{where}: images of different sizes, {shapes}; all of an episode must have one")
+    batch: Array = np.stack([picture for picture in pictures if picture is not None])
+    for loaded_image in loaded:
+        loaded_image.pixels = None
+    return batch
 
 
 def _allocated(image: ImageSpec, files: Sequence[bytes], where: str, size_wanted: Size | None) -> Array:

@@ -105,6 +105,9 @@ class Mapped(Wrapper):
     def images(self) -> Mapping[str, ImageSpec]:
         return {}  # asked for above the function, files would reach it in place of pixels
 
+    def frames(self) -> Mapping[str, ImageSpec]:
+        return {}
+
     def episode_lengths(self) -> Sequence[int] | None:
         return None  # the function may change them
 

@@ -148,8 +148,12 @@ class Recordings(ABC):
         """Path -> spec of the decoded image, of the images whose JPEG or PNG files can be returned."""
         return {}
 
+    def frames(self) -> Mapping[str, ImageSpec]:
+        """Path -> spec of the decoded image, of the columns whose rows can be `LazyImage`s."""
+        return {}
+
     def encoded(self, paths: Collection[str]) -> Recordings:
-        """The same recordings with these of `images` as the files' bytes; `spec` has `ArraySpec.of_images` for them."""
+        """The same recordings with these of `images` and `frames` as the files' bytes; `spec` has `ArraySpec.of_images` for them."""
         raise SourceError(f"{self.name}: no image's files can be read here, asked for {', '.join(paths)}")
 
     def without(self, paths: Collection[str]) -> Recordings:
@@ -252,6 +256,9 @@ class RecordedSource(Source):
 
     def images(self) -> Mapping[str, ImageSpec]:
         return self._kept(self._recordings.images())
+
+    def frames(self) -> Mapping[str, ImageSpec]:
+        return self._kept(self._recordings.frames())
 
     def encoded(self, paths: Collection[str]) -> RecordedSource:
         return self._copy_with(_recordings=self._recordings.encoded(paths).without(self._lacking))

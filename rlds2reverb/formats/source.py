@@ -290,18 +290,23 @@ class Source:
         """
         return {}
 
+    def frames(self) -> Mapping[str, ImageSpec]:
+        """Path -> spec of the decoded image, for every step column whose rows can be `LazyImage`s, such as frames of videos. Raises as `images`."""
+        return {}
+
     def encoded(self, paths: Collection[str]) -> Source:
-        """The same source with these paths of `images()` as columns of the files' bytes; episodes keep their names.
+        """The same source with these paths of `images()` or `frames()` as columns of the files' bytes; episodes keep their names.
 
         For formats to implement; call `with_encoded`, which checks the paths. Its spec has `ArraySpec.of_images` for them.
         """
         raise NotImplementedError
 
-    def with_encoded(self, encoded: Sequence[str]) -> Source:
+    def with_encoded(self, encoded: Sequence[str], with_frames: bool = False) -> Source:
         """The source with some of its image columns as the files' own bytes.
 
         Args:
           encoded: paths of image columns, or of nests of them; or "all". If empty, returns the source itself.
+          with_frames: also of `frames()`, for who decodes in this process what comes.
 
         Raises:
           SourceError: the source cannot return the bytes of its files, or a path is no image column; the message lists
@@ -309,7 +314,7 @@ class Source:
         """
         if not encoded:
             return self
-        images = self.images()
+        images = {**self.images(), **self.frames()} if with_frames else self.images()
         if not images:
             raise SourceError(
                 f"{self.name}: encoded: has no step columns whose JPEG or PNG files can be kept as they are; "
@@ -443,6 +448,9 @@ class Wrapper(Source):
 
     def images(self) -> Mapping[str, ImageSpec]:
         return self._source.images()
+
+    def frames(self) -> Mapping[str, ImageSpec]:
+        return self._source.frames()
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -592,6 +600,9 @@ class Without(Wrapper):
 
     def images(self) -> Mapping[str, ImageSpec]:
         return {path: image for path, image in self._source.images().items() if path not in self._paths}
+
+    def frames(self) -> Mapping[str, ImageSpec]:
+        return {path: image for path, image in self._source.frames().items() if path not in self._paths}
 
     def encoded(self, paths: Collection[str]) -> Without:
         return Without(self._source.encoded(paths), self._paths)

@@ -298,6 +298,11 @@ class EpisodeOptions(ReadingOptions):
         return (self.encoded,) if isinstance(self.encoded, str) else tuple(self.encoded)
 
     @property
+    def decodes_here(self) -> bool:
+        """Whether images that stay encoded are decoded in this process, so that frames of videos can stay so, too."""
+        return False
+
+    @property
     def stops(self) -> bool:
         return self.on_invalid in STOPPING
 

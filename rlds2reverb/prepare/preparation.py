@@ -114,7 +114,7 @@ class Preparation:
         # Filters see pixels, whatever stays encoded: what they leave must not depend on it.
         left = filtered(with_identity(open_source(source), identity), options.rules)
         share_findings(left, options.rules)
-        read = left.with_encoded(options.encoded_paths)
+        read = left.with_encoded(options.encoded_paths, options.decodes_here)
         return cls.of(transformed(mapped(read, options.chosen_map), options.chosen_transform), options, outputs)
 
     @classmethod

@@ -198,7 +198,8 @@ class LeRobotRecordings(Recordings):
     def __init__(self, dataset: Dataset, name: str, as_files: Collection[str] = ()) -> None:
         self.name, self._dataset, self._as_files = name, dataset, frozenset(as_files)
         self._odd: dict[str, set[int]] = {}
-        files = {path: ArraySpec.of_images(self.images()[path]) for path in self._as_files}
+        offered = {**self.images(), **self.frames()}
+        files = {path: ArraySpec.of_images(offered[path]) for path in self._as_files}
         self._spec = nested({path: files.get(path, spec) for path, spec in dataset.specs().items()}, name)
 
     @property
@@ -274,6 +275,13 @@ class LeRobotRecordings(Recordings):
             if image.kind == IMAGE and not image.is_depth
         }
 
+    def frames(self) -> Mapping[str, ImageSpec]:
+        return {
+            path: ImageSpec((video.shape[0], video.shape[1], video.shape[2]), video.dtype)
+            for path, video in self._dataset.columns.items()
+            if video.kind == VIDEO and not video.is_depth
+        }
+
     def encoded(self, paths: Collection[str]) -> LeRobotRecordings:
         return LeRobotRecordings(self._dataset, self.name, paths)
 
@@ -303,6 +311,7 @@ class Reader:
         self._decoded = [
             path for path, feature in dataset.columns.items() if feature.kind == IMAGE and path not in as_files
         ]
+        self._lazy = {path for path in as_files if dataset.columns[path].kind == VIDEO}
         if self._decoded:
             check_libraries()
         if dataset.videos:
@@ -389,7 +398,12 @@ class Reader:
         def decode() -> Mapping[str, Array]:
             try:
                 columns = {
-                    path: column.frames() if isinstance(column, Clip) else column for path, column in stored.items()
+                    path: column
+                    if not isinstance(column, Clip)
+                    else column.lazy_frames()
+                    if path in self._lazy
+                    else column.frames()
+                    for path, column in stored.items()
                 }
                 for path in self._decoded:
                     feature, where = dataset.columns[path], f'{read.path}: column "{dataset.columns[path].name}"'

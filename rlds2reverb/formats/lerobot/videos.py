@@ -29,7 +29,16 @@ from rlds2reverb.extras import needing
 from rlds2reverb.formats.buckets import for_library
 from rlds2reverb.formats.lerobot.features import Feature
 from rlds2reverb.formats.recordings import BrokenEpisode
-from rlds2reverb.images import AS_STORED, PILLOW_ERRORS, decode_files, orientation_of, turn_upright
+from rlds2reverb.images import (
+    AS_STORED,
+    PILLOW_ERRORS,
+    LazyImage,
+    Size,
+    decode_files,
+    orientation_of,
+    resize_images,
+    turn_upright,
+)
 from rlds2reverb.specs import ImageSpec
 from rlds2reverb.text import line_of
 
@@ -76,12 +85,36 @@ class Clip:
                         raise self._broken(f"a frame of the shape {pixels.shape}; expected {feature.shape}")
                     pictures[order[at]] = pixels.reshape(feature.shape)
         except NoFrame as missing:
-            row = int(order[missing.args[0]])
-            raise self._broken(
-                f"no frame within {self.tolerance} s of row {row} at {seconds[row]:.6f} s; the nearest is at {missing.args[1]} s. "
-                "Set tolerance=SECONDS behind the name if that is near enough"
-            ) from missing
+            raise self._no_frame(missing, order) from missing
         return pictures
+
+    def lazy_frames(self) -> Array:
+        """[T] of `VideoFrame`: the frames of the rows, not decoded yet. Raises `BrokenEpisode` as `frames` does for what a look at the file shows."""
+        with self._open():
+            pass
+        rows = np.empty(len(self.seconds), object)
+        rows[:] = [VideoFrame.of(self, row) for row in range(len(rows))]
+        return rows
+
+    def load(self, frames: Sequence[VideoFrame], size: Size | None) -> None:
+        """Decodes the frames of some rows, and the groups of pictures that these are in. Raises as `frames`."""
+        of_row: dict[int, list[VideoFrame]] = {}
+        for frame in frames:
+            of_row.setdefault(frame.row, []).append(frame)
+        rows = np.array(sorted(of_row, key=lambda row: float(self.seconds[row])))
+        seconds = self.seconds[rows]
+        try:
+            with self._open() as (container, stream):
+                stream.thread_type = "AUTO"
+                for at, shown in choose_frames(_decode_groups(container, stream, seconds), seconds, self.tolerance):
+                    pixels = shown.to_ndarray(format=_RGB)
+                    if pixels.shape != self.feature.shape:
+                        raise self._broken(f"a frame of the shape {pixels.shape}; expected {self.feature.shape}")
+                    pixels = pixels if size is None else resize_images(pixels[None], size)[0]
+                    for frame in of_row[int(rows[at])]:
+                        frame.pixels = pixels
+        except NoFrame as missing:
+            raise self._no_frame(missing, rows) from missing
 
     def add_to(self, digest: xxhash.xxh3_128) -> None:
         """Adds the rows' times, and the compressed frames from the key frame before the first row to the last row.
@@ -135,8 +168,36 @@ class Clip:
         except (av.FFmpegError, OSError, ValueError, IndexError, OverflowError, MemoryError, TypeError) as error:
             raise self._broken(f"cannot be decoded: {line_of(error)}") from error
 
+    def _no_frame(self, missing: NoFrame, order: Array) -> BrokenEpisode:
+        """`order` are the rows that were looked for."""
+        row = int(order[missing.args[0]])
+        return self._broken(
+            f"no frame within {self.tolerance} s of row {row} at {self.seconds[row]:.6f} s; the nearest is at {missing.args[1]} s. "
+            "Set tolerance=SECONDS behind the name if that is near enough"
+        )
+
     def _broken(self, why: str) -> BrokenEpisode:
         return BrokenEpisode(self.feature.path, f"{self.path}: {why}")
+
+
+class VideoFrame(LazyImage):
+    """A row's frame of a clip, see `LazyImage`."""
+
+    clip: Clip
+    row: int
+
+    @classmethod
+    def of(cls, clip: Clip, row: int) -> VideoFrame:
+        frame = cls(b"frame")
+        frame.clip, frame.row, frame.shape = clip, row, clip.feature.shape  # type: ignore[assignment]  # of three numbers
+        return frame
+
+    @property
+    def group(self) -> int:
+        return id(self.clip)
+
+    def load(self, images: Sequence[LazyImage], size: Size | None) -> None:
+        self.clip.load([image for image in images if isinstance(image, VideoFrame)], size)
 
 
 def check_library() -> None:
@@ -157,6 +218,55 @@ def _decode_from(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[
         for frame in packet.decode():
             if frame.pts is not None:
                 yield float(frame.pts * stream.time_base), frame
+
+
+def _decode_groups(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[float, Any]]:
+    """(time, frame) in ascending order, of the groups of pictures that frames near these ascending times are in; other groups are not decoded.
+
+    A packet's time is that of its frame. If the times do not say which groups are needed, all are decoded.
+    """
+    packets, is_late, last = [], 0, float(seconds[-1])
+    for packet in _packets_from(container, stream, float(seconds[0])):
+        if packet.size:  # else the end, which is told below
+            packets.append(packet)
+        if packet.pts is not None:
+            is_late = is_late + 1 if float(packet.pts * stream.time_base) > last else 0
+        if is_late > _REORDERED:
+            break
+    needed = _needed_packets(packets, stream, seconds)
+    for packet in itertools.compress(packets, needed):
+        for frame in packet.decode():
+            if frame.pts is not None:
+                yield float(frame.pts * stream.time_base), frame
+    for frame in stream.codec_context.decode(None):
+        if frame.pts is not None:
+            yield float(frame.pts * stream.time_base), frame
+
+
+def _needed_packets(packets: Sequence[Any], stream: Any, seconds: Array) -> Array:
+    """[packets] bool: whether a packet is of a group with the frame nearest to one of these ascending times, as `choose_frames` chooses it."""
+    pts = np.array([np.nan if packet.pts is None else float(packet.pts * stream.time_base) for packet in packets])
+    is_key = np.array([packet.is_keyframe for packet in packets], bool)
+    if np.isnan(pts).any() or not is_key[:1].any():
+        return np.ones(len(packets), bool)
+    groups = np.cumsum(is_key) - 1  # [packets]
+    starts = pts[is_key]  # of groups
+    order = np.argsort(pts, kind="stable")
+    shown = pts[order]
+    after = np.minimum(np.searchsorted(shown, seconds), len(shown) - 1)
+    before = np.maximum(after - 1, 0)
+    nearest = np.where(np.abs(shown[before] - seconds) <= np.abs(shown[after] - seconds), before, after)
+    needed = np.zeros(groups[-1] + 1, bool)
+    needed[groups[order[nearest]]] = True
+    # A frame that is shown before the key frame of its group refers to the group before.
+    refers_back = np.zeros(len(needed), bool)
+    refers_back[groups[pts < starts[groups]]] = True
+    for group in np.flatnonzero(needed & refers_back)[::-1]:
+        while group and refers_back[group]:
+            group -= 1
+            needed[group] = True
+    is_needed: Array = needed[groups]
+    return is_needed
 
 
 _BACK = 0.5

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.identity import Identity, IdentityLike, identity_of
 from rlds2reverb.images import SizeLike
-from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, check_rank, check_word
+from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, check_rank, check_word, read_decode
 from rlds2reverb.prepare.options import EpisodeKeywords, EpisodeOptions
 
 GLOBAL = "global"
@@ -67,7 +67,7 @@ class LocalOptions(EpisodeOptions):
         check_count("shuffle_bytes", self.shuffle_bytes)
         check_seed(self.seed)
         rank, world_size = check_rank("local", self.rank, self.world_size)
-        vars(self).update(rank=rank, world_size=world_size)
+        vars(self).update(rank=rank, world_size=world_size, decode=read_decode(self.decode))
         check_word("ragged", self.ragged, RAGGED)
         check_pad(self.pad_to, self.ragged)
         identity_of(self.identity)  # refuses what makes no sense
@@ -78,6 +78,10 @@ class LocalOptions(EpisodeOptions):
     def chosen_identity(self) -> Identity | None:
         """What names episodes; None for their content."""
         return identity_of(self.identity)
+
+    @property
+    def decodes_here(self) -> bool:
+        return self.decode is not False
 
     @property
     def buffer_size(self) -> int:

@@ -13,13 +13,16 @@ A rank or a worker has windows of its own places (`Share`), and so reads the epi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.images import LazyImage, Size, load_images
 from rlds2reverb.learner.local.items import TakenItems, items_of, sample_info
 from rlds2reverb.learner.local.options import LocalOptions
 from rlds2reverb.learner.local.orders import GlobalOrder, Permutation
@@ -76,6 +79,16 @@ class ItemWindow:
         self._bytes[at] = taken.nbytes // len(at)
         self.nbytes += taken.nbytes
 
+    def lazy_images(self) -> list[Column]:
+        """The columns with lazy images, see `LazyImage`."""
+        first = self.places[:1]
+        return [
+            column
+            for column in self._columns
+            if len(first)
+            and any(isinstance(value, LazyImage) for value in np.asarray(column[int(first[0])], object).flat)
+        ]
+
     def cut(self, count: int) -> None:
         """Drops the items from this place on."""
         self._keys, self._priorities = self._keys[:count], self._priorities[:count]
@@ -98,6 +111,50 @@ class ItemWindow:
         for place in self.places:
             items[place] = column[place, ...].copy()
         return items
+
+
+class LoadingAhead:
+    """Decodes the lazy images of a window some batches ahead: in a video, frames of many items are decoded together at little more than the cost of
+    one.
+
+    The first run is a batch, so that it comes early. Each run is four times as long as the one before, up to `most_bytes` of pixels.
+
+    Args:
+      window: the items.
+      size: of the decoded images; None for their own.
+    """
+
+    def __init__(self, window: ItemWindow, size: Size | None, most_bytes: int) -> None:
+        self._size, self._most_bytes = size, most_bytes
+        self._images = window.lazy_images()  # columns of [places] arrays
+        self._count = 0  # items of the last run
+        self._end = -1  # the place up to which items are loaded
+        self._loaded: dict[int, LazyImage] = {}
+
+    def load(self, places: Array, count: int) -> None:
+        """Loads the images of the first `count` of these ascending places, and of some more if one of them is not loaded."""
+        if not self._images or not count or places[count - 1] <= self._end:
+            return
+        self._count = max(count, 4 * self._count)
+        run = places[: self._count]
+        images: dict[int, LazyImage] = {}
+        size = 0
+        for number, place in enumerate(run.tolist()):
+            for column in self._images:
+                for image in column[place].flat:
+                    if id(image) not in images and isinstance(image, LazyImage):
+                        images[id(image)] = image
+                        size += math.prod(
+                            image.shape if self._size is None else (self._size.height, self._size.width, image.shape[2])
+                        )
+            if size > self._most_bytes and number >= count:
+                run = run[: number + 1]
+                break
+        for key in self._loaded.keys() - images.keys():
+            self._loaded[key].pixels = None
+        self._loaded, self._count, self._end = images, len(run), int(run[-1])
+        with suppress(SourceError):  # raised by the batch that needs the image
+            load_images(images.values(), self._size)
 
 
 class PermutedEpoch:
@@ -128,6 +185,8 @@ class PermutedEpoch:
         self._permutation = Permutation(order.count, str(options.seed), str(number))
         self._size = size  # items that the next window may have
         self._window: ItemWindow | None = None
+        self._ahead: LoadingAhead | None = None
+        self._decoded_size = options.decode if isinstance(options.decode, Size) else None
         self._places = np.empty(0, np.int64)  # in the order, of each place of the window
         self._end = place  # of the order, up to which the window has the places of the share
         self._left = np.empty(0, np.int64)  # places of the window that are still to be given
@@ -162,6 +221,7 @@ class PermutedEpoch:
             if self._end == self._order.count:
                 return None
             self._left = self._open_window(self._end, 0, Share()).places
+        self._load(self._left, count)
         at, self._left = self._left[:count], self._left[count:]
         places = self._places[at]
         self.drawn += len(at)
@@ -202,6 +262,10 @@ class PermutedEpoch:
             self.repeated += len(spare)
             return spare
         items = there[np.searchsorted(self._places[there], places) % len(there)]
+        self._load(
+            there[np.searchsorted(there, items.min()) :],
+            int(np.count_nonzero((there >= items.min()) & (there <= items.max()))),
+        )
         self.repeated += int(np.count_nonzero(self._places[items] != places))
         return [self._window.batch(items, self._order.count - places, self.number)]
 
@@ -214,6 +278,11 @@ class PermutedEpoch:
                 return window.batch(last, self._order.count - place - last, self.number)
             place += count
         return None
+
+    def _load(self, places: Array, count: int) -> None:
+        """Decodes the lazy images of the window's items at the first of these places, some batches in advance."""
+        if self._ahead is not None:
+            self._ahead.load(places, min(count, len(places)))
 
     def position(self) -> State:
         return {
@@ -237,18 +306,19 @@ class PermutedEpoch:
         return PermutedEpoch(self._ready.silent(), self._options, self._order, number, size=self._size)
 
     def close(self) -> None:
-        self._window = None
+        self._window = self._ahead = None
 
     def _open_window(self, place: int, first: int, share: Share) -> ItemWindow:
         """Reads the next window of a share's places, from this place on: as many as `shuffle_bytes` hold, and at least one.
 
         It may have no item. `first` is the place of the share where the order begins.
         """
-        self._window, self._ids = None, {}  # first, or two windows would be in memory
+        self._window, self._ahead, self._ids = None, None, {}  # first, or two windows would be in memory
         number, stop = share.count(first + place), share.count(first + self._order.count)
         places = share.at(np.arange(number, min(stop, number + self._most_places()))) - first
         window, count = self._read(places)
         self._window, self._places = window, places[:count]
+        self._ahead = LoadingAhead(window, self._decoded_size, self._options.shuffle_bytes)
         next_place = share.at(np.array([number + count])) - first
         self._end = min(self._order.count, int(next_place[0]))
         return window

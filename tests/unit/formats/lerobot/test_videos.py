@@ -13,6 +13,7 @@ import xxhash
 from rlds2reverb.episode import Array
 from rlds2reverb.formats.lerobot.features import Feature
 from rlds2reverb.formats.lerobot.videos import Clip
+from rlds2reverb.images import Size, decode_images, load_images, resize_images
 
 av = pytest.importorskip("av")
 
@@ -71,6 +72,26 @@ def check_all_clips(path: Path) -> None:
         clip.add_to(digest)
         names.add(digest.hexdigest())
     assert len(names) > 1
+    check_lazy_frames(path, times, pixels)
+
+
+def check_lazy_frames(path: Path, times: list[float], pixels: list[Array]) -> None:
+    """Any rows of an episode, in any order, some of them twice; every frame is decoded once."""
+    rng = np.random.default_rng(len(times))
+    for count in (1, 1, 2, 2, 3, 5, len(times)):
+        rows = rng.integers(0, len(times), count)
+        clip = Clip(FEATURE, path, np.array(times)[rng.permutation(len(times))] + 1e-6 * rng.uniform(-1, 1), 1e-4)
+        frames = clip.lazy_frames()
+        picked = frames[rows].tolist()
+        at = np.abs(clip.seconds[rows, None] - np.array(times)).argmin(1)
+        for size in (None, Size(7, 9)):
+            expected = np.stack([pixels[place] for place in at])
+            decoded = decode_images(np.array(picked, object), SIZE, size=size)
+            assert np.array_equal(decoded, expected if size is None else resize_images(expected, size))
+            assert [frame.pixels for frame in picked] == [None] * count
+        loaded = load_images(picked, None)
+        assert len(loaded) == len(set(rows.tolist()))
+        assert load_images(picked, None) == []
 
 
 @pytest.mark.parametrize("first", [0, 3])
