@@ -40,6 +40,7 @@ NAMES = (
     "buckets",
     "formats",
     "page",
+    "robot",
     "chunk_length",
     "scale",
     "scale_curves",

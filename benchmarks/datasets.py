@@ -32,13 +32,13 @@ _DISTINCT_STEPS = 4_000
 
 def long_episodes(steps: int) -> Path:
     """Half-cheetah, 1,001 steps per episode, at least so many steps in all: the bundled files over and over."""
-    return _kept(f"long-{steps}", lambda folder: _repeat(bundled_path("half_cheetah"), folder, steps // 1_001 + 1))
+    return kept(f"long-{steps}", lambda folder: _repeat(bundled_path("half_cheetah"), folder, steps // 1_001 + 1))
 
 
 def short_episodes(steps: int, length: int) -> Path:
     """The same features in episodes of `length` steps, written by TFDS."""
-    distinct = _kept(f"distinct-{length}", lambda folder: _write_short(folder, length))
-    return _kept(f"short-{length}-{steps}", lambda folder: _repeat(distinct, folder, -(-steps // length)))
+    distinct = kept(f"distinct-{length}", lambda folder: _write_short(folder, length))
+    return kept(f"short-{length}-{steps}", lambda folder: _repeat(distinct, folder, -(-steps // length)))
 
 
 def open_x(name: str, episodes: int, **options: Any) -> Path:
@@ -52,7 +52,7 @@ def open_x(name: str, episodes: int, **options: Any) -> Path:
             path.rename(folder / path.name)
         shutil.rmtree(folder / "made")
 
-    return _kept("-".join([name, str(episodes), *words]), make)
+    return kept("-".join([name, str(episodes), *words]), make)
 
 
 def record_bytes(dataset: Path) -> int:
@@ -60,9 +60,9 @@ def record_bytes(dataset: Path) -> int:
     return sum(path.stat().st_size for path in dataset.glob("*.tfrecord-*"))
 
 
-def _kept(name: str, make: Callable[[Path], None]) -> Path:
-    """The folder of this name, made in another one first, so that there is never half of it."""
-    code = [Path(__file__), *sorted(data.EXAMPLES.glob("*open_x*.py"))]
+def kept(name: str, make: Callable[[Path], None], *code_files: Path) -> Path:
+    """The folder of this name, made in another one first, so that there is never half of it. `code_files`: further code that it is made by."""
+    code = [Path(__file__), *sorted(data.EXAMPLES.glob("*open_x*.py")), *code_files]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest()[:12]
     folder = KEPT / f"{name}-{digest}"
     if not folder.exists():

@@ -1,0 +1,233 @@
+"""Batches for a robot's policy: a table and a dataset on disk, in the workers of a DataLoader, against LeRobot's own DataLoader.
+
+Both sides run in the Python of LeRobot (`robot_sets.lerobot_python`), each in a process of its own with two workers, and give the same batches of
+the same frames (`robot_loaders`). LeRobot decodes videos by torchcodec, which is faster here than PyAV, and its images are resized by torchvision.
+
+- `robot/table/...`: the JPEG files in a table. `robot/small/...`: resized to 256x256 when they were pushed, cropped to 224x224 at random.
+- `robot/local/...`: the JPEG files straight from disk, and LeRobot's own h264 videos, in global order.
+- `..._of_decoder`: against the JPEG decoder alone, by threads on both cores, as whole pictures of the same files.
+- `robot/memory`: of the loader's processes, over many batches of small images. `robot/step_bytes`: of the server, for each step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from replay_server import TableConfig
+
+from benchmarks import robot_sets
+from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, note
+from benchmarks.memory import growth_per_item
+from benchmarks.robot_loaders import BATCH, HISTORY, SIDE, VIEW
+from benchmarks.robot_sets import AV1, H264, IMAGES, lerobot_set
+from benchmarks.servers import BenchServer
+from rlds2reverb import local
+from rlds2reverb.formats import open_source
+
+FULL = Size(items=40, reference_items=12, repeats=3)
+SHORT = Size(items=6, reference_items=2, repeats=1)
+
+EPISODES = {True: 12, False: 4}
+"""Of the sets, at full size and in a short run."""
+
+MEMORY_BATCHES = {True: 10_000, False: 300}
+
+IMAGE = "observation/image"
+FOR_A_POLICY = f"action=concat(world_vector,rotation_delta),select={IMAGE},observation/state,action"
+TABLE, SMALL, TINY, RAW = "jpeg", "small", "tiny", "raw"
+
+STORED: dict[str, dict[str, Any]] = {
+    TABLE: {"transform": FOR_A_POLICY, "encoded": "all"},
+    RAW: {"transform": FOR_A_POLICY},
+    SMALL: {"transform": f"{FOR_A_POLICY},resize={IMAGE}:256x256", "encode": "jpeg:quality=95"},
+    TINY: {"transform": f"{FOR_A_POLICY},resize={IMAGE}:64x64", "encode": "jpeg:quality=95"},
+}
+"""Table -> options of the push that fills it."""
+
+GOALS: dict[str, dict[str, Goal]] = {
+    "table": {IMAGES: Goal(4.0), H264: Goal(2.5), AV1: Goal(2.0)},
+    "small": {H264: Goal(8.0)},
+    "local/jpeg": {IMAGES: Goal(4.0)},
+    "local/h264": {H264: Goal(1.5)},
+}
+SMALL_GOAL, FIRST_GOAL = Goal(0.7), Goal(2.0, at_most=True)
+FLAT_GOAL, STEP_GOAL = Goal(1.01, at_most=True), Goal(0.1, at_most=True)
+
+RIVALS = {IMAGES: "LeRobot, images", H264: "LeRobot, h264", AV1: "LeRobot, AV1"}
+
+
+def run(size: Size) -> Iterator[Result]:
+    """Rates in samples a second. `Size.items` counts our batches, `Size.reference_items` LeRobot's."""
+    is_full = size.repeats > 1
+    source = f"tfds:{robot_sets.jpeg_set(EPISODES[is_full])}"
+    tables = [TableConfig(name, local(source, VIEW, **options).signature) for name, options in STORED.items()]
+    with BenchServer(tables) as server:
+        yield _step_bytes(server, source)
+        _fill(server, source)
+        python = robot_sets.lerobot_python()
+        if python is not None:
+            yield from _rates(server, source, python, size, EPISODES[is_full])
+            yield _memory(server, python, MEMORY_BATCHES[is_full])
+
+
+class Loader:
+    """A loader in a process of its own."""
+
+    def __init__(self, python: Path, **description: Any) -> None:
+        command = [str(python), "-m", "benchmarks.robot_loaders", json.dumps(description)]
+        self._errors = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115  # closed with the process
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=robot_sets.environment(python),
+        )
+        first = self._read()
+        self.first_seconds: float = first["first_seconds"]
+        self.images: str = first["images"]
+        note(f"  {description}: first batch after {self.first_seconds:.2f} s, images {self.images}")
+
+    def take(self, batches: int) -> tuple[Run, int]:
+        """Takes so many batches; also the memory of its processes after them, in bytes."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{batches}\n")
+        self._process.stdin.flush()
+        answer = self._read()
+        return Run(batches * BATCH, answer["seconds"], 0.0), answer["bytes"]
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._errors.close()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            self._errors.seek(0)
+            raise RuntimeError(f"a loader has ended: {self._process.args!r}\n{self._errors.read()[-2000:]}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def _rates(server: BenchServer, source: str, python: Path, size: Size, episodes: int) -> Iterator[Result]:
+    roots = {kind: str(lerobot_set(python, episodes, kind)) for kind in RIVALS}
+    with ExitStack() as stack:
+
+        def open_loader(**description: Any) -> Loader:
+            return stack.enter_context(Loader(python, **description))
+
+        ours = {
+            "table": open_loader(loader="table", address=server.address, table=TABLE, side=SIDE),
+            "small": open_loader(loader="table", address=server.address, table=SMALL, side=256),
+            "local/jpeg": open_loader(loader="local", source=source, transform=FOR_A_POLICY),
+            "local/h264": open_loader(loader="local", source=f"lerobot:{roots[H264]}?last_step=repeat"),
+        }
+        rivals = {
+            kind: open_loader(loader="lerobot", root=root, kind=kind, backend="torchcodec")
+            for kind, root in roots.items()
+        }
+        sides = [Side(name, partial(_take, loader), size.items) for name, loader in ours.items()]
+        sides += [Side(RIVALS[kind], partial(_take, loader), size.reference_items) for kind, loader in rivals.items()]
+        sides += [
+            Side(f"decoder, {name}", partial(_decode, _files(server, name), side), 20)
+            for name, side in ((TABLE, SIDE), (SMALL, 0))
+        ]
+        runs = alternate(sides, size.repeats)
+    images = {name: loader.images for name, loader in ours.items()}
+    images |= {RIVALS[kind]: loader.images for kind, loader in rivals.items()}
+    for name in ours:
+        for kind in RIVALS:
+            label = "av1" if kind == AV1 else kind
+            yield comparison(
+                f"robot/{name}/{label}",
+                runs,
+                name,
+                RIVALS[kind],
+                "samples/s",
+                GOALS[name].get(kind),
+                batch=BATCH,
+                images=images,
+            )
+    yield comparison("robot/table_of_decoder", runs, "table", f"decoder, {TABLE}", "samples/s")
+    yield comparison("robot/small_of_decoder", runs, "small", f"decoder, {SMALL}", "samples/s", SMALL_GOAL)
+    for name, loader in ours.items():
+        goal = FIRST_GOAL if name.startswith("local") else None
+        yield figure(f"robot/first_batch/{name}", loader.first_seconds, "s", goal)
+
+
+def _take(loader: Loader, batches: int) -> Run:
+    return loader.take(batches)[0]
+
+
+def _decode(files: Sequence[bytes], side: int, batches: int) -> Run:
+    """The decoder alone: as many pictures as the batches have, by a thread for each core, at the scale that the loaders decode at."""
+    import simplejpeg
+
+    count = batches * BATCH * HISTORY
+    smallest = {"min_height": side, "min_width": side} if side else {}
+
+    def decode(numbers: range) -> None:
+        for number in numbers:
+            simplejpeg.decode_jpeg(files[number % len(files)], "RGB", fastdct=True, fastupsample=False, **smallest)
+
+    cores = len(os.sched_getaffinity(0))
+    began = time.perf_counter()
+    with ThreadPoolExecutor(cores) as pool:
+        list(pool.map(decode, [range(core, count, cores) for core in range(cores)]))
+    return Run(batches * BATCH, time.perf_counter() - began, 0.0)
+
+
+def _files(server: BenchServer, table: str) -> list[bytes]:
+    """Image files of a table."""
+    with server.client.sample(table, 256, samples=256, decode=False) as sampler:
+        (batch,) = sampler
+    return [file for row in batch.data["observation"]["image"] for file in row]
+
+
+def _fill(server: BenchServer, source: str) -> None:
+    for table in (TABLE, SMALL, TINY):
+        server.empty(table)
+        server.client.push(source, table, VIEW, again=True, **STORED[table])
+
+
+def _step_bytes(server: BenchServer, source: str) -> Result:
+    """The server's memory for a step with a JPEG file over that with the pixels."""
+    steps = sum(len(episode) - 1 for episode in open_source(source).with_encoded(("all",)))
+    grown: dict[str, float] = {}
+    for table in (TABLE, RAW):
+
+        def fill(server: BenchServer, table: str = table) -> int:
+            server.client.push(source, table, VIEW, again=True, **STORED[table])
+            return steps
+
+        grown[table] = growth_per_item(server, fill)
+        server.empty(table)
+    told = {"jpeg_bytes": round(grown[TABLE]), "raw_bytes": round(grown[RAW])}
+    return figure("robot/step_bytes", grown[TABLE] / grown[RAW], "of the raw bytes", STEP_GOAL, **told)
+
+
+def _memory(server: BenchServer, python: Path, batches: int) -> Result:
+    """The largest memory in the second half of the batches over that after the first tenth."""
+    part = batches // 20
+    with Loader(python, loader="table", address=server.address, table=TINY, side=0) as loader:
+        grown = [loader.take(part)[1] for _ in range(20)]
+    megabytes = [round(size / 1e6, 1) for size in grown]
+    return figure("robot/memory", max(grown[10:]) / grown[1], "times", FLAT_GOAL, batches=batches, megabytes=megabytes)

@@ -1,0 +1,155 @@
+"""A loader of batches in a process of its own, in the Python of LeRobot: `python -m benchmarks.robot_loaders DESCRIPTION`.
+
+DESCRIPTION is JSON, see `LOADERS`. It tells the first batch, and then takes and times as many batches as each line of its input says; each
+answer is a line of JSON. Batches are the same on all sides: 32 samples with two images of 224x224 as uint8 [32, 2, 3, 224, 224] (float32 from
+LeRobot's image files, which it has no uint8 of), two states, sixteen actions, and the masks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.robot_sets import ACTION, CAMERA, IMAGES, RATE, STATE
+
+BATCH, HISTORY, HORIZON, SIDE, WORKERS = 32, 2, 16, 224, 2
+VIEW = f"chunk:history={HISTORY},horizon={HORIZON}"
+IN_FLIGHT = 2 * WORKERS
+"""Batches that the workers have ready while nobody takes any: they are taken before the clock starts."""
+
+
+def lerobot_loader(root: str, kind: str, backend: str) -> Any:
+    """LeRobot's dataset in a DataLoader, shuffled, images resized by torchvision in the workers."""
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+    from torch.utils.data import DataLoader
+    from torchvision.transforms import v2
+
+    past = [-step / RATE for step in reversed(range(HISTORY))]
+    windows = {CAMERA: past, STATE: past, ACTION: [step / RATE for step in range(HORIZON)]}
+    dataset = LeRobotDataset(
+        "bench/robot",
+        root,
+        delta_timestamps=windows,
+        image_transforms=v2.Resize((SIDE, SIDE)),
+        video_backend=backend if kind != IMAGES else None,
+        return_uint8=True,
+    )
+    return DataLoader(dataset, BATCH, shuffle=True, num_workers=WORKERS, drop_last=True, persistent_workers=True)
+
+
+def table_loader(address: str, table: str, side: int) -> Any:
+    """A table, sampled and decoded by the workers; images that are stored larger than wanted are cropped, as a policy's augmentation does."""
+    from rlds2reverb.adapters.torch import TableDataset
+
+    size: Any = (SIDE, SIDE) if side == SIDE else True
+    return _loader(TableDataset(address, table, BATCH, decode=size, map=_channels_first))
+
+
+def local_loader(source: str, **options: Any) -> Any:
+    """A dataset on disk, read by the workers."""
+    from rlds2reverb.adapters.torch import LocalDataset
+
+    options = {"encoded": "all", "decode": (SIDE, SIDE), "shuffle": "global", "drop_last": True, **options}
+    return _loader(LocalDataset(source, VIEW, BATCH, map=_channels_first, **options))
+
+
+def _loader(dataset: Any) -> Any:
+    """Workers are forked: this process never connects to a server."""
+    from torch.utils.data import DataLoader
+
+    return DataLoader(dataset, batch_size=None, num_workers=WORKERS, persistent_workers=True)
+
+
+def _channels_first(batch: Any) -> Any:
+    """The columns, with images [B, T, channels, height, width], cropped at random where they are larger."""
+    import torch
+
+    columns = dict(_flat("", batch.data))
+    for name, values in columns.items():
+        if isinstance(values, torch.Tensor) and values.ndim == 5:
+            top, left = (
+                int(torch.randint(length - SIDE + 1, ())) if length > SIDE else 0 for length in values.shape[2:4]
+            )
+            columns[name] = values[:, :, top : top + SIDE, left : left + SIDE].permute(0, 1, 4, 2, 3)
+    return columns
+
+
+def _flat(prefix: str, nest: Any) -> Iterator[tuple[str, Any]]:
+    for name, values in nest.items():
+        yield from _flat(f"{prefix}{name}/", values) if isinstance(values, dict) else [(f"{prefix}{name}", values)]
+
+
+LOADERS: dict[str, Callable[..., Any]] = {"lerobot": lerobot_loader, "table": table_loader, "local": local_loader}
+
+
+def import_libraries(make: Callable[..., Any]) -> None:
+    """Imports what the loader is made of, which takes longer than its first batch."""
+    if make is lerobot_loader:
+        import torchvision.transforms.v2  # noqa: F401
+    else:
+        import rlds2reverb.adapters.torch  # noqa: F401
+
+
+def batches(loader: Any) -> Iterator[Any]:
+    """Pass after pass, without end."""
+    while True:
+        yield from loader
+
+
+def resident_bytes() -> int:
+    """Memory of this process and its workers, what they share counted once. Source: proc(5), /proc/PID/smaps_rollup."""
+    total = 0
+    for pid in [os.getpid(), *_children()]:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                total += int(line.split()[1]) * 1024
+    return total
+
+
+def _children() -> Iterator[int]:
+    """Processes below this one. Source: proc(5), /proc/PID/stat, ppid."""
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    processes = [os.getpid()]
+    for pid in processes:
+        processes += [child for child, parent in parents.items() if parent == pid]
+    yield from processes[1:]
+
+
+def main(description: dict[str, Any]) -> None:
+    """Tells the first batch, then serves lines."""
+    make = LOADERS[description.pop("loader")]
+    import_libraries(make)
+    began = time.perf_counter()
+    loader = make(**description)
+    stream = batches(loader)
+    batch = next(stream)
+    _answer(first_seconds=time.perf_counter() - began, images=_images(batch))
+    for line in sys.stdin:
+        for _ in range(IN_FLIGHT):
+            next(stream)
+        began = time.perf_counter()
+        for _ in range(int(line)):
+            next(stream)
+        _answer(seconds=time.perf_counter() - began, bytes=resident_bytes())
+
+
+def _images(batch: Any) -> str:
+    values = next(values for values in batch.values() if getattr(values, "ndim", 0) == 5)
+    return f"{str(values.dtype).removeprefix('torch.')}{list(values.shape)}"
+
+
+def _answer(**values: Any) -> None:
+    print(json.dumps(values), flush=True)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
