@@ -77,6 +77,7 @@ COMMANDS = {
 TOPICS = {
     "sources": "How SOURCE is written, and what it reads.",
     "destinations": "How DEST is written, and what it writes.",
+    "transforms": "What --transform makes of columns, and the shipped ones.",
     "views": "How VIEW is written, and what each one is for.",
     "codes": "What may be wrong with an episode or a dataset.",
     "exit-codes": "What commands exit with.",

@@ -13,7 +13,9 @@ from rlds2reverb import cli
 from rlds2reverb.cli import COMMANDS, TOPICS
 from rlds2reverb.cli.options import suggest
 from rlds2reverb.cli.sections import Command, HelpContext
+from rlds2reverb.formats.operations import OPERATIONS
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES, Formats
+from rlds2reverb.formats.transform import OPTIONS, shipped_transforms
 from rlds2reverb.prepare.problems import CODES, Code
 from rlds2reverb.text import did_you_mean
 from rlds2reverb.views import FROM_CONFIG_ONLY, PURPOSES, VIEWS
@@ -59,6 +61,18 @@ def _sources(formatter: click.HelpFormatter) -> None:
 def _write_forms(formatter: click.HelpFormatter, name: str, verb: str, formats: Formats[Any]) -> None:
     with formatter.section(f"{name}, and what it {verb}"):
         formatter.write_dl(formats.rows())
+
+
+def _transforms(formatter: click.HelpFormatter) -> None:
+    with formatter.section('Operations of make, as in --transform "make=PATH:OPERATION(x, VALUE)"'):
+        formatter.write_dl([(operation.form, operation.effect) for operation in OPERATIONS.values()])
+    formatter.write_paragraph()
+    formatter.write_text(
+        "x is the path of a column, some of its numbers (PATH[:6], PATH[-1:], PATH[0]), or another operation. Further options of a "
+        f"transform are {', '.join(option for option in OPTIONS if option != 'make')}."
+    )
+    with formatter.section("Transforms of sets of Open X-Embodiment, as OpenVLA standardises them"):
+        formatter.write_text(", ".join(shipped_transforms()))
 
 
 def _views(formatter: click.HelpFormatter) -> None:
@@ -112,6 +126,7 @@ def _exit_codes(formatter: click.HelpFormatter) -> None:
 WRITERS: Mapping[str, Callable[[click.HelpFormatter], None]] = {
     "sources": _sources,
     "destinations": lambda formatter: _write_forms(formatter, "DEST", "writes", DESTINATIONS),
+    "transforms": _transforms,
     "views": _views,
     "codes": _codes,
     "exit-codes": _exit_codes,

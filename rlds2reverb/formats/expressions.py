@@ -145,8 +145,8 @@ class Part(Expression):
         return ArraySpec((*inner.shape[:-1], left), inner.dtype)
 
     def make(self, rows: EpisodeRows) -> Array:
-        made: Array = self.inner.make(rows)[..., self.index]
-        return made
+        part: Array = self.inner.make(rows)[..., self.index]
+        return part
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,11 @@ class Operation:
         return next(name for name, operation in OPERATIONS.items() if operation is self)
 
     @property
+    def effect(self) -> str:
+        """What it does, for people."""
+        return self.__doc__ or ""
+
+    @property
     def form(self) -> str:
         """How it is written."""
         words = [*self.inputs, *(["..."] if self.is_variadic else [])]
@@ -196,7 +201,7 @@ class Operation:
 
     def values_of(self, words: Sequence[str]) -> dict[str, Any]:
         """Raises ValueError for a value that makes no sense, that is missing, or that stands twice."""
-        known = {parameter.name: parameter for parameter in self.parameters}
+        own = {parameter.name: parameter for parameter in self.parameters}
         values: dict[str, Any] = {}
         plain: list[str] = []
         for word in words:
@@ -205,9 +210,9 @@ class Operation:
                 plain.append(word)
                 continue
             name, text = keyword[1], keyword[2].strip()
-            if name not in known or name in values:
-                raise ValueError(f'"{word}" stands twice' if name in known else f'there is no "{name}"')
-            values[name] = (known[name].read(text),) if known[name].is_many else known[name].read(text)
+            if name not in own or name in values:
+                raise ValueError(f'"{word}" stands twice' if name in own else f'there is no "{name}"')
+            values[name] = (own[name].read(text),) if own[name].is_many else own[name].read(text)
         for parameter in self.parameters:
             if parameter.name in values or parameter.is_named:
                 continue
@@ -280,7 +285,7 @@ class _OnNumbers(Operation):
 
 
 class GripperInvert(_OnNumbers):
-    """1 - x: of a gripper where 1 is closed, one where 1 is open."""
+    """1 - x: a gripper where 1 is closed becomes one where 1 is open."""
 
     def make(self, inputs: Inputs, **values: Any) -> Array:
         floats = inputs.floats()
@@ -330,8 +335,7 @@ class GripperAbsolute(_OnNumbers):
         places = np.maximum.accumulate(places, axis=0)
         first = np.take_along_axis(opens, np.argmax(changes, axis=0)[None], axis=0) if len(actions) else opens
         states = np.concatenate([~first, opens]) if len(actions) else opens
-        made: Array = np.take_along_axis(states, places, axis=0)
-        return made.astype(actions.dtype)
+        return np.take_along_axis(states, places, axis=0).astype(actions.dtype, copy=False)
 
 
 class Clip(_OnNumbers):
@@ -357,8 +361,8 @@ class Scale(_OnNumbers):
     def make(self, inputs: Inputs, **values: Any) -> Array:
         floats = inputs.floats()
         number = floats.dtype.type
-        made: Array = floats * number(values["factor"]) + number(values["offset"])
-        return made
+        scaled: Array = floats * number(values["factor"]) + number(values["offset"])
+        return scaled
 
 
 class Delta(_OnNumbers):
@@ -556,7 +560,7 @@ class Rotate180(Operation):
 
 
 class Zlib(Operation):
-    """Numbers of DTYPE (float32) and these sizes, of a string that zlib compressed; numbers that are that already stay (TFDS' own zlib is decoded by the reader)."""
+    """Numbers of DTYPE (float32) and these sizes, of a string that zlib compressed; numbers of this kind stay as they are (TFDS' own zlib is decoded by the reader)."""
 
     parameters = (_Parameter("size", _size, is_many=True), _Parameter("dtype", _dtype, "float32", is_named=True))
 

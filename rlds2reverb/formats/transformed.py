@@ -10,6 +10,8 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from rlds2reverb import images
 from rlds2reverb.encoding import Encoding, check_encoding_library, encode_again, encode_images
 from rlds2reverb.episode import (
@@ -98,7 +100,8 @@ class Made:
         Raises:
           SourceError: an image file is damaged, or of another size than its spec says; or `Unusable`.
         """
-        column = self.expression.make(rows)
+        with np.errstate(all="ignore"):  # what is no number, or infinite, is found by validation
+            column = self.expression.make(rows)
         if self.size is None and self.encoding is None:
             return column
         if self.files is not None and self.size is not None and self.encoding is not None:

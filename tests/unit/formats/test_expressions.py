@@ -19,6 +19,7 @@ from rlds2reverb.formats.expressions import Unusable, expression_of
 from rlds2reverb.formats.operations import OPERATIONS, EpisodeRows
 from rlds2reverb.specs import ArraySpec, ImageSpec, column_spec
 from tests.support.open_x_sets import absolute, binarized
+from tests.support.project import ROOT
 
 IMAGE = np.arange(2 * 2 * 3 * 3, dtype=np.uint8).reshape(2, 2, 3, 3)
 
@@ -181,6 +182,22 @@ def test_lookahead_adds_up() -> None:
     assert expression_of("concat(x, y)", "").lookahead == 0
 
 
+def test_an_episode_without_rows_has_columns_without_rows() -> None:
+    specs = {
+        "x": np.zeros(0, np.float32),
+        "v": np.zeros((0, 4), np.float32),
+        "i": np.zeros((0, 2, 2, 3), np.uint8),
+        "t": texts(),
+        "n": np.zeros((0, 5), np.int32),
+    }
+    for text in (
+        "gripper_absolute(x)", "gripper_binarize(v)", "gripper_invert(x)", "clip(v, 0, 1)", "scale(x, 2)", "delta(v)", "concat(x, v, zeros(2))",
+        "pad(v, 9)", "pad_mask(x, 2)", "rotation(v, xyzw, euler)", "rotation(v, wxyz, axis_angle)", "rotation(v, xyzw, 6d_columns)", "cast(n, uint8)",
+        "reshape(v, 2, 2)", "rotate_180(i)", "bgr_to_rgb(i)", "zlib(t, 7)", "codes_to_text(n)", "choose(t, t)", "constant(1)",
+    ):  # fmt: skip
+        made(text, **specs)
+
+
 SPECS = {
     "arm": ArraySpec((3,), np.dtype(np.float32)),
     "grip": ArraySpec((), np.dtype(np.float32)),
@@ -309,6 +326,8 @@ def test_what_an_operation_is_not_defined_for_makes_the_column_unusable(text: st
 
 
 def test_every_operation_says_how_it_is_written_and_what_it_does() -> None:
+    page = (ROOT / "docs/transforms.md").read_text()
     for name, operation in OPERATIONS.items():
         assert operation.form.startswith(f"{name}(")
-        assert operation.__doc__
+        assert operation.effect
+        assert f"`{operation.form}`" in page

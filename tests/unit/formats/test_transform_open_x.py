@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,17 @@ def test_a_set_that_there_is_not_is_refused() -> None:
         ConfigError, match=r'"open_x/brige_orig": no file, and no .*; did you mean "open_x/bridge_orig"'
     ):
         transform_of("open_x/brige_orig")
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_page_says_what_the_file_does(name: str) -> None:
+    made = transform_of(f"open_x/{name}").make
+    action, proprio = (
+        re.sub("(?:action|action_dict|observation|clip_function_input)/", "", made.get(path, "as recorded"))
+        for path in ("action", "observation/proprio")
+    )
+    page = (ROOT / "docs/open_x.md").read_text()
+    assert f"| `{name}` | {action if action == 'as recorded' else f'`{action}`'} | `{proprio}` |" in page
 
 
 def test_more_may_be_asked_for_beside_a_set() -> None:

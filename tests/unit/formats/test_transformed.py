@@ -247,6 +247,19 @@ def test_an_episode_that_loses_all_its_rows_is_bad(rows: int) -> None:
     assert good.columns["is_last"].tolist() == [*[False] * 6, True]
 
 
+def test_infinite_numbers_are_left_to_validation() -> None:
+    column = np.array([[1, 2, 3], [np.inf, -np.inf, np.nan]], np.float32)
+    make = {
+        "a": "scale(action/arm, 2)",
+        "b": "delta(delta(action/arm))",
+        "c": "rotation(action/arm, euler, xyzw)",
+        "d": "rotation(action/arm, axis_angle, matrix)",
+    }
+    (made,) = transformed(source(with_column("action/arm", np.concatenate([column, column]))), Transform(make=make))
+    assert made.faults == ()
+    assert np.isinf(made.columns["a"][1]).any()
+
+
 def test_without_operations_on_columns_a_source_stays_what_it_is() -> None:
     plain = source()
     assert transformed(plain, Transform()) is plain
