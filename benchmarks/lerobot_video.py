@@ -22,7 +22,7 @@ from benchmarks.datasets import KEPT
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.episode import Array, Episode
 
-FULL = Size(items=300, reference_items=120, repeats=3)
+FULL = Size(items=900, reference_items=180, repeats=3)
 SHORT = Size(items=60, reference_items=60, repeats=1)
 
 DEFAULT_GOAL, STREAMING_GOAL, WORKERS_GOAL = Goal(3), Goal(1), Goal(1.8, fails_at=0.5)
@@ -56,8 +56,7 @@ def run(size: Size) -> Iterator[Result]:
             yield comparison(
                 f"{name}/streaming", runs, _OURS, _STREAMING, "frames/s and core", STREAMING_GOAL, image=shape
             )
-        by_wall = partial(write, codec=CODECS[0], is_wall=True)
-        sides = [Side(many, partial(by_wall, many), 2 * size.items) for many in (_TWO, _ONE)]
+        sides = [Side(many, partial(write, many, CODECS[0], is_wall=True), size.items) for many in (_TWO, _ONE)]
         runs = alternate(sides, size.repeats)
         yield comparison("lerobot_video/workers", runs, _TWO, _ONE, "frames/s", WORKERS_GOAL, image=shape)
 

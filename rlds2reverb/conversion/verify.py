@@ -175,7 +175,9 @@ class FrameErrors:
         for row, (image, frame) in enumerate(zip(written, read)):
             error = _squared_error(image, frame)
             self._count, self._sum, self._worst = self._count + 1, self._sum + error, max(self._worst, error)
-            if error > _FLAT_SLIGHT + _FLAT * float(image.astype(np.float32).var((0, 1)).mean()):
+            if error > _FLAT_SLIGHT and error > _FLAT_SLIGHT + _FLAT * float(
+                image.astype(np.float32).var((0, 1)).mean()
+            ):
                 yield f"row {row} of {len(written)}: the frame is no picture of it: {_decibels(error):.1f} dB"
                 continue
             if error <= _SLIGHT:
@@ -198,8 +200,8 @@ def _coarse(image: Array) -> Array:
 
 
 def _squared_error(image: Array, frame: Array) -> float:
-    difference = np.subtract(image, frame, dtype=np.int32)
-    return float(np.square(difference).mean())
+    difference = np.subtract(image, frame, dtype=np.float32).ravel()
+    return float(np.dot(difference, difference)) / max(difference.size, 1)
 
 
 def _decibels(error: float) -> float:

@@ -87,9 +87,12 @@ def encode_episode(plan: LeRobotPlan, episode: Episode) -> EncodedEpisode:
             columns[feature.name], is_changed = _arrow_column(feature, written)
             changed += [feature.path] if is_changed else []
         if feature.kind in (PIXELS, FILES, VIDEO):
-            sample = written[sample_rows(rows)]
-            pixels = decode_images(sample, feature.spec, exact=True) if feature.kind == FILES else sample
-            stats[feature.name] = _stats_of_images(pixels)
+            sample = sample_rows(rows)
+            if feature.kind == FILES:
+                images: Iterable[Array] = decode_images(written[sample], feature.spec, exact=True)
+            else:
+                images = (written[row] for row in sample)  # one at a time: all of them would be copied
+            stats[feature.name] = _stats_of_images(images)
         elif feature.kind != TEXT:
             stats[feature.name] = stats_of_numbers(written)
     counted = {DONE: np.asarray(steps[IS_TERMINAL][1:], bool)} if plan.done else {}
@@ -194,18 +197,19 @@ def sample_rows(rows: int) -> Array:
     return np.asarray(np.round(np.linspace(0, rows - 1, count)), int)
 
 
-def _stats_of_images(pixels: Array) -> dict[str, Array]:
-    """Statistics of [n, height, width, channels] uint8: [channels, 1, 1]. Pixels are counted by their level, which is exact and needs no sort."""
-    side = max(pixels.shape[1:3])
-    step = 1 if side < _WHOLE_BELOW else side // _SIDE
-    stats = []
-    for channel in np.moveaxis(pixels[:, ::step, ::step], -1, 0):
-        counts = np.zeros(_LEVELS, np.int64)
-        for image in channel:
-            counts += np.bincount(image.ravel(), minlength=_LEVELS)
-        stats.append(_stats_of_levels(counts))
+def _stats_of_images(images: Iterable[Array]) -> dict[str, Array]:
+    """Statistics of images [height, width, channels] of uint8: [channels, 1, 1]. Pixels are counted by their level, which is exact and needs no sort."""
+    counts, count = np.zeros((0, _LEVELS), np.int64), 0
+    for count, image in enumerate(images, 1):
+        side = max(image.shape[:2])
+        step = 1 if side < _WHOLE_BELOW else side // _SIDE
+        levels = [
+            np.bincount(channel.ravel(), minlength=_LEVELS) for channel in np.moveaxis(image[::step, ::step], -1, 0)
+        ]
+        counts = np.stack(levels) if count == 1 else counts + levels
+    stats = [_stats_of_levels(levels) for levels in counts]
     columns = {name: np.array([of_channel[name] for of_channel in stats]).reshape(-1, 1, 1) / 255 for name in stats[0]}
-    return {**columns, "count": np.array([len(pixels)])}
+    return {**columns, "count": np.array([count])}
 
 
 def _stats_of_levels(counts: Array) -> dict[str, float]:
