@@ -18,8 +18,7 @@ from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleKeywords, SampleO
 from rlds2reverb.learner.recording import WriteKeywords, WriteOptions
 from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.learner.writer import EpisodeWriter
-from rlds2reverb.prepare.mixture import view_for
-from rlds2reverb.prepare.preparation import Output, outputs_of
+from rlds2reverb.prepare.preparation import Output, outputs_of, view_for
 from rlds2reverb.push.known import other_names
 from rlds2reverb.push.options import PushKeywords, PushOptions
 from rlds2reverb.push.plan import PushPlan, plan_push

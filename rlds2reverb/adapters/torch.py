@@ -43,8 +43,7 @@ from rlds2reverb.learner.local.shares import Share
 from rlds2reverb.learner.mix import Mix, MixKeywords, MixOptions, PartChoices, Parts, mix, pairs_of, parts_of_mixture
 from rlds2reverb.learner.options import SampleKeywords, SampleOptions
 from rlds2reverb.learner.states import FORMAT, State, check_state, count_in, state_of
-from rlds2reverb.prepare.mixture import view_for
-from rlds2reverb.prepare.preparation import Preparation, outputs_of
+from rlds2reverb.prepare.preparation import Preparation, outputs_of, view_for
 from rlds2reverb.specs import map_leaves
 from rlds2reverb.text import shortened
 from rlds2reverb.transport.grpc import check_not_forked

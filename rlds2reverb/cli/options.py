@@ -17,8 +17,8 @@ from rlds2reverb.extras import Lazily
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.source import Source
 from rlds2reverb.keywords import CommandOption, Option, command_options
-from rlds2reverb.prepare.mixture import view_for
 from rlds2reverb.prepare.options import EpisodeOptions
+from rlds2reverb.prepare.preparation import view_for
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.views import read_view, view_from, view_of
 from rlds2reverb.views.base import View

@@ -355,7 +355,7 @@ class MixedSource(Source):
         if odd:
             raise SourceError(
                 f"{self.name}: steps differ from those of {self._parts[0].name}: {'; '.join(odd)}. Mix what is alike; "
-                'other columns than observations and actions can be left out with columns="common" (--columns common)'
+                'other columns than observations and actions can be left out with columns="common" (--columns common; columns: common in a mixture file)'
             )
         return specs
 

@@ -25,7 +25,7 @@ from rlds2reverb import hooks
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats import ilr, lerobot, minari, plugins, ted, tfds
-from rlds2reverb.formats.options import escape_text, is_url, split_options, unescape_text
+from rlds2reverb.formats.options import escape_text, is_mixture_file, is_url, split_options, unescape_text
 from rlds2reverb.formats.tfds import BUNDLED
 
 if TYPE_CHECKING:
@@ -395,7 +395,7 @@ class SourceFormats(Formats[Reading]):
                     return _propose(f"{scheme}:{name if dataset == place else escape_text(dataset)}")
         layouts = {scheme: side.holds(place) for scheme, side in sides.items() if any(map(place.match, side.patterns))}
         if not layouts:
-            return ""
+            return _propose(f"mix:{escape_text(name)}") if is_mixture_file(f"mix:{name}") else ""
         *first, last = [f"{scheme}:" for scheme in layouts]
         readers = f"; a file of this name is read by {', '.join(first)}{' or ' if first else ''}{last}"
         if None in layouts.values():

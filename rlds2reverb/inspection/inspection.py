@@ -25,7 +25,6 @@ from rlds2reverb.prepare.conventions import REPEAT
 from rlds2reverb.prepare.endings import Ending
 from rlds2reverb.prepare.findings import Findings, FoundProblem
 from rlds2reverb.prepare.image_files import ImageColumn, image_columns
-from rlds2reverb.prepare.mixture import view_for
 from rlds2reverb.prepare.options import EpisodeOptions, ReadingKeywords, ReadingOptions
 from rlds2reverb.prepare.preparation import (
     ColumnStats,
@@ -35,6 +34,7 @@ from rlds2reverb.prepare.preparation import (
     Prepared,
     Preparer,
     duplicates_notice,
+    view_for,
 )
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.prepare.progress import Pace, Progress

@@ -24,7 +24,8 @@ from rlds2reverb.learner.local import Local, local
 from rlds2reverb.learner.local.options import LocalOptions, check_seed
 from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, check_rank, check_word
 from rlds2reverb.learner.states import State, check_state, count_in, state_of
-from rlds2reverb.prepare.mixture import Mixture, view_for
+from rlds2reverb.prepare.mixture import Mixture
+from rlds2reverb.prepare.preparation import view_for
 from rlds2reverb.specs import Nest, differences, flatten
 
 if TYPE_CHECKING:

@@ -58,7 +58,6 @@ from rlds2reverb.formats.last_step import LAST_STEP, LastStep, last_row_is_added
 from rlds2reverb.formats.mapped import mapped
 from rlds2reverb.formats.mix import COLUMNS, EQUAL, Draw, MixedSource
 from rlds2reverb.formats.options import (
-    is_mixture_file,
     read_options,
     split_options,
     unescape_text,
@@ -75,7 +74,7 @@ from rlds2reverb.prepare.conventions import LAST_STEPS, REPEAT, ConventionKeywor
 from rlds2reverb.prepare.options import ReadingOptions
 from rlds2reverb.specs import ArraySpec, Nest, flatten, nested
 from rlds2reverb.text import counted, did_you_mean, shortened
-from rlds2reverb.views import ViewLike, view_from
+from rlds2reverb.views import view_from
 from rlds2reverb.views.base import View
 
 T = TypeVar("T")
@@ -301,16 +300,6 @@ def open_mixture(name: str) -> MixedSource:
         return Mixture.read(name).source()
     except (ConfigError, ViewError) as error:
         raise SourceError(str(error)) from error
-
-
-def view_for(source: Any, view: ViewLike | None) -> ViewLike:
-    """A view that is given; else that of a mixture file, or two_step."""
-    if view is not None:
-        return view
-    if isinstance(source, str) and is_mixture_file(source):
-        source = Mixture.read(split_options(source)[0])
-    mixture = source.mixture if isinstance(source, MixtureSource) else source
-    return mixture.view if isinstance(mixture, Mixture) and mixture.view is not None else "two_step"
 
 
 # Reading the file.

@@ -30,6 +30,7 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.filtered import filtered, share_findings
 from rlds2reverb.formats.identity import Identity, with_identity
 from rlds2reverb.formats.mapped import mapped
+from rlds2reverb.formats.options import is_mixture_file, split_options
 from rlds2reverb.formats.source import Source, check_steps, checked_spec, metadata_spec_of
 from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.images import LAST, kind
@@ -376,6 +377,18 @@ def item_bounds(view: View, conventions: Conventions, rows: int) -> tuple[int, i
     changes |= {1} if conventions.last_step == REPEAT and rows else set()
     counts = [item_count_of(view, max(0, rows + change)) or 0 for change in changes]
     return min(counts), max(counts)
+
+
+def view_for(source: Any, view: ViewLike | None) -> ViewLike:
+    """A view that is given; else that of a mixture file, or two_step."""
+    if view is not None:
+        return view
+    if isinstance(source, str) and is_mixture_file(source):
+        from rlds2reverb.prepare.mixture import Mixture  # loads what only mixtures need
+
+        source = Mixture.read(split_options(source)[0])
+    own = getattr(getattr(source, "mixture", source), "view", None)
+    return own if isinstance(own, View) else "two_step"
 
 
 def outputs_of(table: str | Sequence[str] | Mapping[str, ViewLike], view: ViewLike | None = None) -> tuple[Output, ...]:

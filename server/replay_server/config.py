@@ -498,7 +498,7 @@ class FromDataset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     Attributes:
       from_dataset: as for `push`; a relative path is taken from where the server is started.
-      view: text as for --view, or a mapping as in a file for --view-config.
+      view: text as for --view, or a mapping as in a file for --view-config; by default that of a mixture file, else two_step.
       transform: text or a file as for --transform, or a mapping as in such a file.
       map: names a function as --map does; the server must be able to import it.
       encoded: names images as --encoded does.
@@ -506,7 +506,7 @@ class FromDataset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """
 
     from_dataset: str
-    view: str | dict[str, Any] = "two_step"
+    view: str | dict[str, Any] | None = None
     transform: str | dict[str, Any] = ""
     map: str = ""
     encoded: str | tuple[str, ...] = ()
@@ -520,7 +520,7 @@ def _signature_of_dataset(value: Mapping[str, Any], path: str) -> Nest:
     from rlds2reverb.formats.transform import transform_of, with_encode
     from rlds2reverb.formats.transformed import transformed
     from rlds2reverb.prepare.conventions import filled_spec
-    from rlds2reverb.prepare.preparation import view_at_rate
+    from rlds2reverb.prepare.preparation import view_at_rate, view_for
     from rlds2reverb.views import view_from
     from rlds2reverb.views.base import signature_of, wants_metadata
     from rlds2reverb.views.trajectory import table_signature
@@ -528,7 +528,8 @@ def _signature_of_dataset(value: Mapping[str, Any], path: str) -> Nest:
     try:
         section = msgspec.convert(value, FromDataset, strict=True)
         transform = with_encode(transform_of(section.transform or ()), section.encode)
-        written_view = view_from(section.view)
+        like = view_for(section.from_dataset, section.view)
+        written_view = view_from(like) if isinstance(like, (str, Mapping)) else like
         encoded = (section.encoded,) if isinstance(section.encoded, str) else section.encoded
         function = MapFunction.of(section.map) if section.map else None
         recorded = open_source(section.from_dataset).with_encoded(encoded)

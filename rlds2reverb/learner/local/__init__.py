@@ -32,8 +32,7 @@ from rlds2reverb.learner.local.windows import PermutedEpoch
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.packing import Packing
 from rlds2reverb.learner.states import State, check_state, count_in, state_of
-from rlds2reverb.prepare.mixture import view_for
-from rlds2reverb.prepare.preparation import Preparation, outputs_of
+from rlds2reverb.prepare.preparation import Preparation, outputs_of, view_for
 from rlds2reverb.specs import Nest
 from rlds2reverb.views import ViewLike
 from rlds2reverb.wire.messages import RateLimiter, TableInfo

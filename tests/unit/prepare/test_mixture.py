@@ -28,7 +28,8 @@ from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.inspection.workers import InspectJob, inspect_by_workers
 from rlds2reverb.numbers.columns import ColumnStatistics
 from rlds2reverb.prepare import mixture as mixture_module
-from rlds2reverb.prepare.mixture import MixtureSource, view_for
+from rlds2reverb.prepare.mixture import MixtureSource
+from rlds2reverb.prepare.preparation import view_for
 from rlds2reverb.specs import flatten
 from rlds2reverb.testing import MemoryTransport
 from rlds2reverb.views.trajectory import two_step
@@ -383,6 +384,7 @@ def test_commands_take_a_file_with_its_view(two: dict[str, Any], tmp_path: Path)
     assert "items of view two_step" in run("inspect", f"mix:{file}", "--quiet", "--view", "two_step")[1]
     assert '"lenght=3"' in run("inspect", f"mix:{file}?lenght=3")[1]
     assert json.loads(run("inspect", f"mix:{file}?length=7", "--quiet", "--json")[1])["episodes"] == 7
+    assert f'did you mean "mix:{file}"' in run("inspect", str(file))[1]
     assert "expected a YAML file" in run("inspect", f"mix:{tmp_path}/no.yaml")[1]
 
 

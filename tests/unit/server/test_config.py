@@ -342,6 +342,14 @@ def test_a_signature_is_derived_from_a_transformed_dataset(file: Path, transform
     assert "observation" not in flatten(table.signature)
 
 
+def test_a_signature_is_derived_from_a_mixture_file_with_its_view(file: Path) -> None:
+    mixture = file.parent / "soup.yaml"
+    mixture.write_text("{sets: ['bundled:half_cheetah'], view: 'slices:length=3'}")
+    wanted = f"{{from_dataset: 'mix:{mixture}'}}"
+    [table] = table_configs(load(written(file, f"tables: [{{name: a, signature: {wanted}}}]"), (), {}))
+    assert flatten(table.signature)["observation"].shape == (3, 17)
+
+
 def test_a_signature_is_derived_from_what_a_function_makes(file: Path) -> None:
     function = "tests.support.prepare.filtering:with_a_norm"
     wanted = f"{{from_dataset: 'bundled:half_cheetah', view: two_step, map: '{function}', transform: 'rename=observation_norm:norm'}}"
