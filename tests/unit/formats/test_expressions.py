@@ -183,7 +183,7 @@ def test_lookahead_adds_up() -> None:
 
 
 def test_an_episode_without_rows_has_columns_without_rows() -> None:
-    specs = {
+    specs: dict[str, Any] = {
         "x": np.zeros(0, np.float32),
         "v": np.zeros((0, 4), np.float32),
         "i": np.zeros((0, 2, 2, 3), np.uint8),
