@@ -94,6 +94,16 @@ def write_statistics(statistics: StatisticsContent, path: Path, form: str, names
         unfinished.write_text(text + "\n", encoding="utf-8")
 
 
+def write_datasets(statistics: Mapping[str, StatisticsContent], path: Path) -> None:
+    """Writes the statistics of several datasets as OpenVLA keeps them, {name: action, proprio, ...}; raises as `write_statistics`."""
+    for own in statistics.values():
+        check_columns(OPENVLA, own.columns)
+    document = {name: _octo_document(own, {}) for name, own in statistics.items()}
+    text = json.dumps(document, indent=4, ensure_ascii=False, allow_nan=False)
+    with writing(path, "choose another file for the statistics"), whole_or_none(path) as unfinished:
+        unfinished.write_text(text + "\n", encoding="utf-8")
+
+
 def read_statistics(path: Path, dataset: str = "") -> StatisticsContent:
     """See `DatasetStatistics.read`."""
     expected = "a file of statistics: rlds2reverb's, stats.json, norm_stats.json or dataset_statistics.json"

@@ -68,6 +68,7 @@ from rlds2reverb.formats.source import Finding, IsKnown, Source, Without, Wrappe
 from rlds2reverb.formats.transform import AS_RECORDED, SHIPPED, Transform, TransformLike, transform_of
 from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.images import kind
+from rlds2reverb.numbers.forms import write_datasets
 from rlds2reverb.numbers.normalizer import MEAN_STD, MODES, ColumnNormalizer, Normalizer
 from rlds2reverb.numbers.statistics import DatasetStatistics
 from rlds2reverb.prepare.conventions import LAST_STEPS, REPEAT, ConventionKeywords
@@ -288,6 +289,19 @@ class Mixture:
     def dataset_statistics(self) -> dict[str, DatasetStatistics]:
         """Name -> the statistics of a set before it is normalised; counts those that no file has."""
         return {part.name: part.statistics for part in self._opened.parts}
+
+    def write_statistics(self, path: str | Path) -> None:
+        """Writes the statistics that sets are normalised by, which the key `statistics` reads: of each set as OpenVLA keeps them (dataset_statistics.json),
+        or the merged ones. Counts those that no file has.
+
+        Raises:
+          ConfigError: a set has no column `action`, which OpenVLA's form needs.
+          WriteError: the file cannot be written.
+        """
+        if self.normalization is not None and self.normalization.by != BY_SET:
+            self._opened.merged.write(path)
+        else:
+            write_datasets(self.dataset_statistics(), Path(path))
 
 
 _OPTIONS = {"seed": whole_number, "length": whole_number, "columns": words(*COLUMNS), LAST_STEP: words(*LAST_STEPS)}

@@ -196,16 +196,18 @@ def test_statistics_may_come_from_files(two: dict[str, Any], tmp_path: Path) -> 
     entries = [{**own, "statistics": f"{own['name']}.json"} for own in two["sets"]]
     read = Mixture.read(write_mixture(tmp_path, sets=entries, seed=3, normalize="set"))
     assert [episode.id for episode in read.source()] == [episode.id for episode in counted.source()]
-    document = {}
-    for name, statistics in counted.dataset_statistics().items():
-        statistics.write(tmp_path / "one.json", "octo")
-        document[name] = json.loads((tmp_path / "one.json").read_text())
-    (tmp_path / "dataset_statistics.json").write_text(json.dumps(document))
+    counted.write_statistics(tmp_path / "dataset_statistics.json")
+    written = json.loads((tmp_path / "dataset_statistics.json").read_text())
+    assert {name: own["num_transitions"] for name, own in written.items()} == {"long": 61, "short": 36}
     normalize = {"mode": "quantiles", "columns": "action"}
     by_openvla = Mixture.of({**two, "normalize": normalize, "statistics": "dataset_statistics.json"}, folder=tmp_path)
     itself = Mixture.of({**two, "normalize": normalize})
     for name, normalizer in by_openvla.normalizers().items():
         np.testing.assert_allclose(normalizer["action"].center, itself.normalizers()[name]["action"].center, rtol=1e-6)
+    merged = Mixture.of({**two, "normalize": {"by": "merged", "mode": "quantiles", "columns": "action"}})
+    merged.write_statistics(tmp_path / "merged.json")
+    read = Mixture.of({**two, "normalize": {**normalize, "by": "merged"}, "statistics": "merged.json"}, folder=tmp_path)
+    assert [episode.id for episode in read.source()] == [episode.id for episode in merged.source()]
 
 
 def test_sets_are_made_alike_and_named_by_what_was_done(tmp_path: Path) -> None:
