@@ -54,8 +54,14 @@ class Skipped(Protocol):
     def skip(self, count: int) -> int:
         """Passes over `count` samples; returns how many there were, 0 at the end."""
 
+    def pass_over(self, count: int, world_size: int) -> int:
+        """Passes over `count` samples of each of so many ranks; what follows is dealt to the ranks of now. Returns as `skip`."""
+
     def begin_epoch(self, number: int) -> None:
         """Begins the epoch of this number."""
+
+    def fingerprint(self) -> str:
+        """Tells data and orders apart."""
 
 
 class Iterated:
@@ -144,18 +150,23 @@ class Feed:
         start, self._offset = self._offset, min(self._batch.size, self._offset + count)
         return Piece(self.number, self._batch, start, self._offset)
 
-    def skip(self, count: int) -> None:
+    def skip(self, count: int, world_size: int | None = None) -> None:
         """Passes over the next `count` samples of a part that can do that; others give every learner samples of its own.
 
-        Raises ConfigError for an empty part.
+        With `world_size` over those of each of so many ranks, see `Local.pass_over`. Raises ConfigError for an empty part.
         """
-        if not isinstance(self.batches, Skipped):
+        part = self.batches
+        if not isinstance(part, Skipped):
             return
+
+        def skip_in_part() -> int:
+            return part.skip(count) if world_size is None else part.pass_over(count, world_size)
+
         while count:
-            skipped = self.batches.skip(count)
-            if not skipped and hasattr(self.batches, "restart"):
-                self.batches.restart()
-                if not (skipped := self.batches.skip(count)):
+            skipped = skip_in_part()
+            if not skipped and hasattr(part, "restart"):
+                part.restart()
+                if not (skipped := skip_in_part()):
                     raise ConfigError(f"mix: {self.title} is empty: it gives no sample")
             if not skipped:
                 return
@@ -187,6 +198,10 @@ class Feed:
     def state(self) -> State:
         """Its position; only its name if it cannot be restored."""
         return {"name": self.name, "at": self.batches.state() if isinstance(self.batches, Restored) else None}
+
+    def fingerprint(self) -> str:
+        """Its part's, where that has positions; else its name."""
+        return self.batches.fingerprint() if isinstance(self.batches, Skipped) else self.name
 
     def check(self, state: object, anew: bool) -> None:
         """Raises ConfigError for the state of another kind of part, or, unless `anew`, for a part that cannot be restored."""

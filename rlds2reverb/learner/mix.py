@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -23,10 +24,11 @@ from rlds2reverb.learner.joining import Feed, Iterated, Piece, Repeated, cut_sho
 from rlds2reverb.learner.local import Local, local
 from rlds2reverb.learner.local.options import LocalOptions, check_seed
 from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, check_rank, check_word
-from rlds2reverb.learner.states import State, check_state, count_in, state_of
+from rlds2reverb.learner.states import State, check_state, count_in, digest, state_of
 from rlds2reverb.prepare.mixture import Mixture
 from rlds2reverb.prepare.preparation import view_for
 from rlds2reverb.specs import Nest, differences, flatten
+from rlds2reverb.wire.insert import seed as hash_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -143,7 +145,8 @@ class Mix(BatchIterator):
         self._compared = 0  # parts whose specs are known, and were compared
         self._parts: Array | None = None  # [B] part of each sample of a batch that an error left unfinished
         self._pieces: list[Piece] = []  # that came for it
-        self._given = 0
+        self._samples = 0  # of all ranks together, so far
+        self._epoch = 0
         self._is_closed = self._is_stopped = self._is_over = False
         self._compare()
 
@@ -192,20 +195,39 @@ class Mix(BatchIterator):
         Returns:
           Their number; fewer before the end, 0 at the end.
         """
-        if not (left := self._count_left(count)):
+        return self._skip(count, None)
+
+    def pass_over(self, count: int, world_size: int) -> int:
+        """Passes over a batch that each of `world_size` ranks took, of `count` samples each; all else as `skip`."""
+        return self._skip(count, world_size)
+
+    @property
+    def passed(self) -> int:
+        """Samples of each rank that were given or skipped."""
+        return self._samples // self.options.world_size
+
+    def _skip(self, count: int, world_size: int | None) -> int:
+        ranks = world_size or self.options.world_size
+        if not (left := self._count_left(count, ranks)):
             return 0
         parts = self._draw_parts(self._draws or count, left)
         for feed, skipped in zip(self._feeds, np.bincount(parts, minlength=len(self._feeds)).tolist()):
-            feed.skip(skipped)
-        self._given += len(parts)
+            feed.skip(skipped, world_size)
+        self._samples += len(parts) * ranks
         return len(parts)
 
     def begin_epoch(self, number: int) -> None:
         """Begins again, with the epoch of this number of every part that has epochs, and other draws of parts."""
-        self._choices = PartChoices((self.options.seed + number) % (1 << 32), self._weights)
-        self._parts, self._given, self._is_stopped, self._is_over = None, 0, False, False
+        self._go_to_epoch(number)
+        self._parts, self._samples, self._is_stopped, self._is_over = None, 0, False, False
         for feed in self._feeds:
             feed.begin_epoch(number)
+
+    def _go_to_epoch(self, number: int) -> None:
+        """Draws parts as in this epoch, from its begin on."""
+        # Hashed, not added: seed 1 would draw in its first epoch what seed 0 draws in its second.
+        seed = self.options.seed if not number else hash_of("mix", str(self.options.seed), str(number)) % (1 << 32)
+        self._epoch, self._choices = number, PartChoices(seed, self._weights)
 
     def stop(self) -> None:
         """Ends it at once: the next batch is None. The parts are not stopped before `close`.
@@ -232,13 +254,21 @@ class Mix(BatchIterator):
                 "mix: state: an error came between, and the batch is not complete; expected that it is taken first: next_batch()"
             )
         parts = [feed.state() for feed in self._feeds]
-        return state_of(_KIND, self._of, _VERSION, chosen=self._choices.made, given=self._given, parts=parts)
+        epoch = {"epoch": self._epoch} if self._epoch else {}
+        position = {"chosen": self._choices.made, "given": self.passed, "samples": self._samples, "parts": parts}
+        return state_of(_KIND, self._of, _VERSION, **epoch, **position)
+
+    def fingerprint(self) -> str:
+        """Tells mixes apart: two of the same one give the same samples of what is on disk at the same positions."""
+        return digest(json.dumps(self._of), *(feed.fingerprint() for feed in self._feeds))
 
     def restore(self, state: Mapping[str, Any], anew: bool = False) -> None:
         """Goes to the position of another mix of the same arguments: the same batches follow.
 
         Samples of sources are the same to the bit, and so is the part of each sample. Samples of a server's tables are not: the server
         draws them, and keeps no account of it.
+
+        `world_size` may differ: each item of the rest of a part's epoch comes once, and `samples` are counted on for all ranks.
 
         Args:
           state: of `state()`.
@@ -252,13 +282,16 @@ class Mix(BatchIterator):
         parts = checked.get("parts")
         if not isinstance(parts, (list, tuple)) or len(parts) != len(self._feeds):
             raise ConfigError(f"restore: the state has no list of {len(self._feeds)} parts")
-        chosen, given = count_in(checked, "chosen"), count_in(checked, "given")
+        chosen, epoch = count_in(checked, "chosen"), count_in({"epoch": 0, **checked}, "epoch")
+        # States of earlier releases have the samples of one rank only; they are taken as those of a rank of now.
+        samples = count_in({"samples": count_in(checked, "given") * self.options.world_size, **checked}, "samples")
         for feed, part in zip(self._feeds, parts):
             feed.check(part, anew)
         self._restore_parts(parts, anew)
         self._parts = None
+        self._go_to_epoch(epoch)
         self._choices.go_to(chosen)
-        self._given, self._is_stopped, self._is_over = given, False, False
+        self._samples, self._is_stopped, self._is_over = samples, False, False
 
     @property
     def _of(self) -> dict[str, Any]:
@@ -293,7 +326,7 @@ class Mix(BatchIterator):
 
     def _next(self, draws: int, count: int) -> Batch | None:
         """The next batch, of `count` samples in `draws` runs; or the unfinished one. None at the end, fewer samples before it."""
-        if not (left := self._count_left(count)):
+        if not (left := self._count_left(count, self.options.world_size)):
             return None
         if self._parts is None:
             self._parts, self._pieces = self._draw_parts(draws, left), []
@@ -311,15 +344,15 @@ class Mix(BatchIterator):
         if not len(parts):
             return None
         batch = join_pieces(self._feeds, pieces, parts, options.ragged, options.pad_to)
-        self._given += len(parts)
+        self._samples += len(parts) * self.options.world_size
         return batch
 
-    def _count_left(self, count: int) -> int:
-        """Of `count` samples those that are left; 0 at the end."""
+    def _count_left(self, count: int, world_size: int) -> int:
+        """Of `count` samples of each of so many ranks those that are left; 0 at the end."""
         if self._is_closed or self._is_stopped or self._is_over:
             return 0
-        own = self.options.own_samples
-        return count if own is None else max(0, min(count, own - self._given))
+        samples = self.options.samples
+        return count if samples is None else max(0, min(count, (samples - self._samples) // world_size))
 
     def _draw_parts(self, draws: int, left: int) -> Array:
         """[B] the part of each sample of a batch of `left` samples in `draws` runs."""

@@ -14,6 +14,7 @@ compares it with the state, so that other data under the same name is refused.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,7 @@ from rlds2reverb.learner.local.shares import Share
 from rlds2reverb.learner.local.windows import PermutedEpoch
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.packing import Packing
-from rlds2reverb.learner.states import State, check_state, count_in, state_of
+from rlds2reverb.learner.states import State, check_state, count_in, digest, state_of
 from rlds2reverb.prepare.preparation import Preparation, outputs_of, view_for
 from rlds2reverb.specs import Nest
 from rlds2reverb.views import ViewLike
@@ -74,6 +75,7 @@ class Local(BatchIterator):
         self._is_dealt = share is not None or not self._share.is_whole
         self._dealt = 0  # places of the share's stream that are behind
         self._repeated = 0  # in earlier epochs
+        self._is_reported = False
         (self.structure,) = ready.signatures
         # The table that a push of the source would have filled: of any size, and without a limit on its samples.
         limiter = RateLimiter(1.0, -math.inf, math.inf, 1, 0, 0)
@@ -103,9 +105,10 @@ class Local(BatchIterator):
 
     @property
     def repeated(self) -> int:
-        """Number of samples so far that came once more, in place of items of episodes that were left out.
+        """Number of samples so far that came once more, at places of the order that have no item.
 
-        That happens with shuffle="global" and several ranks or workers, so that all of them give equally many batches.
+        That happens with shuffle="global" and ranks or a DataLoader's workers, so that all of them give equally many batches: where
+        episodes are left out, and where an episode has fewer items than its length allows.
         """
         return self._repeated + self._epoch.repeated
 
@@ -128,11 +131,17 @@ class Local(BatchIterator):
             return None
         return batch
 
+    @property
+    def passed(self) -> int:
+        """Samples of each rank that were given or skipped since places are dealt: since the begin of an epoch, or a position."""
+        return self._dealt // self._share.world_size
+
     def take(self, count: int) -> Batch | None:
         """Returns the next `count` samples in one batch; fewer before the end, None at the end. Raises as `next_batch` does."""
         parts: list[FlatBatch] = []
         if self._is_dealt:
             own, parts = self._deal(count, self._share)
+            self._report_repeated()
             parts = list(islice(in_batches(parts, own), 1)) if own else []
         else:
             while count and (part := self._next_part(count)) is not None:
@@ -141,13 +150,31 @@ class Local(BatchIterator):
         return self._packing.pack(join_batches(parts)) if parts else None
 
     def skip(self, count: int) -> int:
-        """Passes over the next `count` samples, and decodes none of them. Returns how many there were; fewer before the end, 0 at the end."""
+        """Passes over the next `count` samples. Returns how many there were; fewer before the end, 0 at the end.
+
+        Nothing is cut, and no image decoded that the items hold encoded. With shuffle="global" and ranks nothing is read either; without
+        ranks episodes are, since one that is left out has no items to pass over.
+        """
         if self._is_dealt:
             return self._deal(count, None)[0]
         skipped = 0
-        while skipped < count and (part := self._next_part(count - skipped)) is not None:
-            skipped += len(part)
+        for epoch in self._epochs_left():
+            while skipped < count and (in_epoch := epoch.skip(count - skipped)):
+                skipped += in_epoch
+            if skipped == count:
+                break
         return skipped
+
+    def pass_over(self, count: int, world_size: int) -> int:
+        """Passes over what each of `world_size` ranks took, `count` samples each, and deals the places from there on to the ranks of now.
+
+        For a `Local` whose places are dealt. Returns how many there were, as `skip` does.
+        """
+        own, self._share, self._dealt = self._share, Share(world_size=world_size), 0
+        try:
+            return self._deal(count, None)[0]
+        finally:
+            self._share, self._dealt = own, 0
 
     def stop(self) -> None:
         """Ends it at once: the next batch is None. Nothing is prefetched, so unlike a `Sampler` it has nothing to `drain`."""
@@ -226,6 +253,22 @@ class Local(BatchIterator):
                 now,
             )
 
+    def fingerprint(self) -> str:
+        """Tells data and orders apart: two `Local` of the same one give the same items at the same positions."""
+        return digest(json.dumps(self._identity), "" if self._order is None else self._order.digest)
+
+    def _report_repeated(self) -> None:
+        """Logs once, in the first epoch, that places without an item repeat others."""
+        if self._is_reported or self._epoch.number or not self._epoch.repeated:
+            return
+        self._is_reported = True
+        _logger.warning(
+            '%s: shuffle="global": places of the order have no item, of episodes that are left out or have fewer items than their length '
+            "allows; other items of their batches come once more, so that ranks and workers give equally many (`local` without ranks gives "
+            "each item once)",
+            self.name,
+        )
+
     @property
     def _identity(self) -> dict[str, Any]:
         """What two `Local` must share for a position to mean the same. States on disk hold it: no value may change its spelling."""
@@ -260,8 +303,8 @@ class Local(BatchIterator):
                 return part
         return None
 
-    def _deal(self, count: int, given: Share | None) -> tuple[int, list[FlatBatch]]:
-        """Goes on to the end of the round of the share's `count`-th place; `given` has the places whose items are given.
+    def _deal(self, count: int, cut: Share | None) -> tuple[int, list[FlatBatch]]:
+        """Goes on to the end of the round of the share's `count`-th place; items are cut at the places of `cut`.
 
         Of the last round, if it is not whole, no rank gets an item.
 
@@ -274,7 +317,7 @@ class Local(BatchIterator):
         for epoch in self._epochs_left() if count else ():
             advanced = -1
             while advanced and self._dealt < end:
-                advanced, part = epoch.deal(end - self._dealt, self._dealt, given)
+                advanced, part = epoch.deal(end - self._dealt, self._dealt, cut)
                 self._dealt += advanced
                 parts += [] if part is None else [part]
             if self._dealt == end:

@@ -52,6 +52,9 @@ class Epoch(Protocol):
     def take(self, count: int) -> FlatBatch | None:
         """The next items, at most `count`; None at the end."""
 
+    def skip(self, count: int) -> int:
+        """Passes over the next items, at most `count`, and cuts none; returns how many there were, 0 at the end."""
+
     def deal(self, count: int, start: int, share: Share | None) -> tuple[int, FlatBatch | None]:
         """Goes on by at most `count` places, which are those of a share from `start` on; gives the items at the places of the share.
 
@@ -127,8 +130,16 @@ class InOrderEpoch:
         picked = list(islice(self._draws(), count))
         return self._batch(picked) if picked else None
 
+    def skip(self, count: int) -> int:
+        return sum(1 for _ in islice(self._draws(), count))
+
     def deal(self, count: int, start: int, share: Share | None) -> tuple[int, FlatBatch | None]:
-        own = frozenset(() if share is None else (share.between(start, start + count) - start).tolist())
+        if share is None:
+            return self.skip(count), None
+        if share.is_whole:
+            picked = list(islice(self._draws(), count))
+            return len(picked), self._batch(picked) if picked else None
+        own = frozenset((share.between(start, start + count) - start).tolist())
         advanced, picked = 0, []
         for place, draw in enumerate(islice(self._draws(), count)):
             advanced += 1

@@ -30,7 +30,7 @@ from rlds2reverb.learner.local.shares import Share
 from rlds2reverb.learner.states import State, count_in, counts_in, digest
 from rlds2reverb.prepare.preparation import Preparation
 from rlds2reverb.push.keys import ItemNames
-from rlds2reverb.wire.sample.batches import Column, FlatBatch, join_batches, stack_values
+from rlds2reverb.wire.sample.batches import Column, FlatBatch, join_batches, stack_values, take_rows
 
 _EPISODES_PER_ITEM = 8
 """If there are so many times more episodes than items in a batch, the first window has the items of one batch only. So the first batch comes
@@ -190,7 +190,7 @@ class PermutedEpoch:
         self._places = np.empty(0, np.int64)  # in the order, of each place of the window
         self._end = place  # of the order, up to which the window has the places of the share
         self._left = np.empty(0, np.int64)  # places of the window that are still to be given
-        self._spare: FlatBatch | None = None  # an item, for windows without any
+        self._first: FlatBatch | None = None  # the first item of the order, once a batch without any needed it
         self._ids: dict[int, str] = {}  # of the window's episodes
 
     @classmethod
@@ -217,67 +217,81 @@ class PermutedEpoch:
         return dict(self._policy.rejected)
 
     def take(self, count: int) -> FlatBatch | None:
+        at = self._next_items(count, decodes=True)
+        if self._window is None or not len(at):
+            return None
+        return self._window.batch(at, self._order.count - self._places[at], self.number)
+
+    def skip(self, count: int) -> int:
+        return len(self._next_items(count, decodes=False))
+
+    def _next_items(self, count: int, decodes: bool) -> Array:
+        """[n] int64, places of the window that have the next items, at most `count`; empty at the end. Their lazy images are decoded if asked."""
         while self._window is None or not len(self._left):
             if self._end == self._order.count:
-                return None
+                return self._left
             self._left = self._open_window(self._end, 0, Share()).places
-        self._load(self._left, count)
+        if decodes:
+            self._load(self._left, count)
         at, self._left = self._left[:count], self._left[count:]
-        places = self._places[at]
         self.drawn += len(at)
-        self._place = int(places[-1]) + 1
-        return self._window.batch(at, self._order.count - places, self.number)
+        self._place = int(self._places[at[-1]]) + 1
+        return at
 
     def deal(self, count: int, start: int, share: Share | None) -> tuple[int, FlatBatch | None]:
-        """A place without an item, of an episode that is left out, gets another item of its window once more.
+        """A place without an item gets another item of the same batch once more: the next one that is there, or the first.
 
-        No rank knows what another one finds, and all must give equally many batches: one that gives fewer would let the others wait for ever.
+        No rank or worker knows what another one finds, and all must give equally many batches: a rank that gives fewer would let the
+        others wait for ever. What stands in depends on the batch alone, so a batch is the same whichever worker makes it.
         """
         count = min(count, self._order.count - self._place)
         first = start - self._place  # of the share's places, where this epoch begins
-        parts: list[FlatBatch] = []
         own = np.empty(0, np.int64) if share is None else share.between(start, start + count) - first
-        while share is not None and len(own):
-            while (
-                self._window is None or own[0] >= self._end or (self._spare is None and self._end < self._order.count)
-            ):
-                window = self._open_window(max(int(own[0]), self._end), first, share)
-                if len(last := window.places[-1:]):
-                    self._spare = window.batch(last, self._order.count - self._places[last], self.number)
-            inside = int(np.searchsorted(own, self._end))
-            parts += self._dealt(own[:inside])
-            own = own[inside:]
+        batch = None if share is None or not len(own) else self._batch_at(own, first, share)
         self._place += count
         self.drawn += count
-        return count, join_batches(parts) if parts else None
+        return count, batch
 
-    def _dealt(self, places: Array) -> list[FlatBatch]:
-        """The items at these places of the order, which lie before the end of the window."""
-        assert self._window is not None
-        there = self._window.places
-        if not len(there):
-            if self._spare is None:
-                self._spare = self._any_item()
-            spare = [] if self._spare is None else [self._spare] * len(places)
-            self.repeated += len(spare)
-            return spare
-        items = there[np.searchsorted(self._places[there], places) % len(there)]
-        self._load(
-            there[np.searchsorted(there, items.min()) :],
-            int(np.count_nonzero((there >= items.min()) & (there <= items.max()))),
-        )
-        self.repeated += int(np.count_nonzero(self._places[items] != places))
-        return [self._window.batch(items, self._order.count - places, self.number)]
+    def _batch_at(self, places: Array, first: int, share: Share) -> FlatBatch | None:
+        """The items of a batch at these places of the order, which are the share's; None if no episode at all is good."""
+        parts: list[FlatBatch] = []
+        are_there: list[Array] = []
+        left = places
+        while len(left):
+            if self._window is None or left[0] >= self._end:
+                self._open_window(int(left[0]), first, share)
+            assert self._window is not None
+            there = self._window.places
+            here, left = np.split(left, [int(np.searchsorted(left, self._end))])
+            is_there = np.isin(here, self._places[there], assume_unique=True)
+            are_there.append(is_there)
+            numbers = np.searchsorted(self._places[there], here[is_there])
+            if len(at := there[numbers]):
+                self._load(there[numbers[0] :], int(numbers[-1] - numbers[0]) + 1)
+                parts.append(self._window.batch(at, self._order.count - self._places[at], self.number))
+        has_item = np.concatenate(are_there)
+        if has_item.all():
+            return join_batches(parts)
+        self.repeated += int(np.count_nonzero(~has_item))
+        if len(with_item := np.flatnonzero(has_item)):
+            batch, rows = join_batches(parts), np.searchsorted(with_item, np.arange(len(places))) % len(with_item)
+        elif (item := self._first_item()) is not None:
+            batch, rows = item, np.zeros(len(places), np.int64)
+        else:
+            return None
+        batch = take_rows(batch, rows)
+        info = sample_info(batch.info.key, batch.info.priority, self._order.count - places, self.number)
+        return FlatBatch(batch.columns, info)
 
-    def _any_item(self) -> FlatBatch | None:
-        """An item from the places of all ranks, for a rank whose own have none; None if no episode is good."""
+    def _first_item(self) -> FlatBatch | None:
+        """The first item of the order, for a batch whose places have none; None if no episode is good."""
         place = 0
-        while place < self._order.count:
+        while self._first is None and place < self._order.count:
             window, count = self._read(np.arange(place, min(self._order.count, place + self._most_places())))
-            if len(last := window.places[-1:]):
-                return window.batch(last, self._order.count - place - last, self.number)
+            if len(at := window.places[:1]):
+                self._first = window.batch(at, self._order.count - place - at, self.number)
             place += count
-        return None
+        return self._first
 
     def _load(self, places: Array, count: int) -> None:
         """Decodes the lazy images of the window's items at the first of these places, some batches in advance."""

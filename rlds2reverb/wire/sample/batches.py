@@ -325,6 +325,15 @@ def join_batches(parts: Sequence[FlatBatch]) -> FlatBatch:
     return FlatBatch(tuple(join_columns(columns) for columns in zip(*(part.columns for part in parts))), info)
 
 
+def take_rows(batch: FlatBatch, rows: Array) -> FlatBatch:
+    """The samples at these rows [n], each as often as it is named, in memory of their own."""
+    columns = (
+        column[rows] if isinstance(column, np.ndarray) else stack_values([column[row] for row in rows.tolist()])
+        for column in batch.columns
+    )
+    return FlatBatch(tuple(columns), SampleInfo(*(values[rows] for values in batch.info)))
+
+
 def unequal_columns(counts: set[int]) -> WireError:
     return WireError(f"sampled items of one batch have {sorted(counts)} columns; batch_size=1 takes them one by one")
 
