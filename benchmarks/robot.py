@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from typing import Any
 from replay_server import TableConfig
 
 from benchmarks import robot_sets
-from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, note
+from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure
 from benchmarks.memory import growth_per_item
 from benchmarks.robot_loaders import BATCH, HISTORY, SIDE, VIEW
 from benchmarks.robot_sets import AV1, H264, IMAGES, lerobot_set
@@ -35,7 +37,7 @@ from rlds2reverb import local
 from rlds2reverb.formats import open_source
 
 FULL = Size(items=40, reference_items=12, repeats=3)
-SHORT = Size(items=6, reference_items=2, repeats=1)
+SHORT = Size(items=6, reference_items=6, repeats=1)
 
 EPISODES = {True: 12, False: 4}
 """Of the sets, at full size and in a short run."""
@@ -70,9 +72,8 @@ def run(size: Size) -> Iterator[Result]:
     """Rates in samples a second. `Size.items` counts our batches, `Size.reference_items` LeRobot's."""
     is_full = size.repeats > 1
     source = f"tfds:{robot_sets.jpeg_set(EPISODES[is_full])}"
-    tables = [TableConfig(name, local(source, VIEW, **options).signature) for name, options in STORED.items()]
-    with BenchServer(tables) as server:
-        yield _step_bytes(server, source)
+    yield _step_bytes(source)
+    with BenchServer([_table(source, name) for name in (TABLE, SMALL, TINY)]) as server:
         _fill(server, source)
         python = robot_sets.lerobot_python()
         if python is not None:
@@ -94,18 +95,20 @@ class Loader:
             text=True,
             env=robot_sets.environment(python),
         )
-        first = self._read()
-        self.first_seconds: float = first["first_seconds"]
-        self.images: str = first["images"]
-        note(f"  {description}: first batch after {self.first_seconds:.2f} s, images {self.images}")
+        self.firsts: list[float] = []  # seconds from a new loader to its first batch
+        self.images = ""
+        self.bytes: list[int] = []  # memory of its processes after each run
 
-    def take(self, batches: int) -> tuple[Run, int]:
-        """Takes so many batches; also the memory of its processes after them, in bytes."""
+    def take(self, batches: int) -> Run:
+        """Takes so many batches."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{batches}\n")
         self._process.stdin.flush()
         answer = self._read()
-        return Run(batches * BATCH, answer["seconds"], 0.0), answer["bytes"]
+        self.firsts.append(answer["first_seconds"])
+        self.bytes.append(answer["bytes"])
+        self.images = answer["images"]
+        return Run(batches * BATCH, answer["seconds"], 0.0)
 
     def __enter__(self) -> Loader:
         return self
@@ -129,52 +132,43 @@ class Loader:
 
 def _rates(server: BenchServer, source: str, python: Path, size: Size, episodes: int) -> Iterator[Result]:
     roots = {kind: str(lerobot_set(python, episodes, kind)) for kind in RIVALS}
-    with ExitStack() as stack:
-
-        def open_loader(**description: Any) -> Loader:
-            return stack.enter_context(Loader(python, **description))
-
-        ours = {
-            "table": open_loader(loader="table", address=server.address, table=TABLE, side=SIDE),
-            "small": open_loader(loader="table", address=server.address, table=SMALL, side=256),
-            "local/jpeg": open_loader(loader="local", source=source, transform=FOR_A_POLICY),
-            "local/h264": open_loader(loader="local", source=f"lerobot:{roots[H264]}?last_step=repeat"),
-        }
-        rivals = {
-            kind: open_loader(loader="lerobot", root=root, kind=kind, backend="torchcodec")
-            for kind, root in roots.items()
-        }
-        sides = [Side(name, partial(_take, loader), size.items) for name, loader in ours.items()]
-        sides += [Side(RIVALS[kind], partial(_take, loader), size.reference_items) for kind, loader in rivals.items()]
-        sides += [
-            Side(f"decoder, {name}", partial(_decode, _files(server, name), side), 20)
-            for name, side in ((TABLE, SIDE), (SMALL, 0))
-        ]
-        runs = alternate(sides, size.repeats)
-    images = {name: loader.images for name, loader in ours.items()}
-    images |= {RIVALS[kind]: loader.images for kind, loader in rivals.items()}
-    for name in ours:
-        for kind in RIVALS:
-            label = "av1" if kind == AV1 else kind
-            yield comparison(
-                f"robot/{name}/{label}",
-                runs,
-                name,
-                RIVALS[kind],
-                "samples/s",
-                GOALS[name].get(kind),
-                batch=BATCH,
-                images=images,
-            )
-    yield comparison("robot/table_of_decoder", runs, "table", f"decoder, {TABLE}", "samples/s")
-    yield comparison("robot/small_of_decoder", runs, "small", f"decoder, {SMALL}", "samples/s", SMALL_GOAL)
-    for name, loader in ours.items():
-        goal = FIRST_GOAL if name.startswith("local") else None
-        yield figure(f"robot/first_batch/{name}", loader.first_seconds, "s", goal)
-
-
-def _take(loader: Loader, batches: int) -> Run:
-    return loader.take(batches)[0]
+    ours: dict[str, dict[str, Any]] = {
+        "table": {"loader": "table", "address": server.address, "table": TABLE, "side": SIDE},
+        "small": {"loader": "table", "address": server.address, "table": SMALL, "side": 256},
+        "local/jpeg": {"loader": "local", "source": source, "transform": FOR_A_POLICY},
+        "local/h264": {"loader": "local", "source": f"lerobot:{roots[H264]}?last_step=repeat"},
+    }
+    decoders = [
+        Side(f"decoder, {table}", partial(_decode, _files(server, table), side), size.items // 2)
+        for table, side in ((TABLE, SIDE), (SMALL, 0))
+    ]
+    # LeRobot's images by themselves: they take minutes.
+    few = replace(size, items=size.items // 2, reference_items=2)
+    for names, kinds, chosen in ((list(ours), (H264, AV1), size), (["table", "local/jpeg"], (IMAGES,), few)):
+        with ExitStack() as stack:
+            loaders = {name: stack.enter_context(Loader(python, **ours[name])) for name in names}
+            rivals = {
+                kind: stack.enter_context(Loader(python, loader="lerobot", root=roots[kind], kind=kind))
+                for kind in kinds
+            }
+            sides = [Side(name, loader.take, chosen.items) for name, loader in loaders.items()]
+            sides += [Side(RIVALS[kind], loader.take, chosen.reference_items) for kind, loader in rivals.items()]
+            runs = alternate([*sides, *(decoders if H264 in kinds else [])], chosen.repeats)
+        images = {name: loader.images for name, loader in loaders.items()}
+        images |= {RIVALS[kind]: loader.images for kind, loader in rivals.items()}
+        for name in names:
+            for kind in kinds:
+                if kind in GOALS[name]:
+                    goal, label = GOALS[name][kind], RIVALS[kind].split()[-1].lower()
+                    told = {"batch": BATCH, "images": images}
+                    yield comparison(f"robot/{name}/{label}", runs, name, RIVALS[kind], "samples/s", goal, **told)
+        if H264 in kinds:
+            yield comparison("robot/table_of_decoder", runs, "table", f"decoder, {TABLE}", "samples/s")
+            yield comparison("robot/small_of_decoder", runs, "small", f"decoder, {SMALL}", "samples/s", SMALL_GOAL)
+            for name, loader in loaders.items():
+                goal_of_first = FIRST_GOAL if name.startswith("local") else None
+                seconds = statistics.median(loader.firsts)
+                yield figure(f"robot/first_batch/{name}", seconds, "s", goal_of_first, seconds=loader.firsts)
 
 
 def _decode(files: Sequence[bytes], side: int, batches: int) -> Run:
@@ -204,30 +198,37 @@ def _files(server: BenchServer, table: str) -> list[bytes]:
 
 def _fill(server: BenchServer, source: str) -> None:
     for table in (TABLE, SMALL, TINY):
-        server.empty(table)
         server.client.push(source, table, VIEW, again=True, **STORED[table])
 
 
-def _step_bytes(server: BenchServer, source: str) -> Result:
-    """The server's memory for a step with a JPEG file over that with the pixels."""
+def _step_bytes(source: str) -> Result:
+    """The server's memory for a step with a JPEG file over that with the pixels, each in a server of its own."""
     steps = sum(len(episode) - 1 for episode in open_source(source).with_encoded(("all",)))
     grown: dict[str, float] = {}
-    for table in (TABLE, RAW):
+    for table, times in ((TABLE, 5), (RAW, 1)):  # files several times: a server grows by a few MB whatever comes
 
-        def fill(server: BenchServer, table: str = table) -> int:
-            server.client.push(source, table, VIEW, again=True, **STORED[table])
-            return steps
+        def fill(server: BenchServer, table: str = table, times: int = times) -> int:
+            for _ in range(times):
+                server.client.push(source, table, VIEW, again=True, **STORED[table])
+            return steps * times
 
-        grown[table] = growth_per_item(server, fill)
-        server.empty(table)
+        with BenchServer([_table(source, table)]) as server:
+            grown[table] = growth_per_item(server, fill)
     told = {"jpeg_bytes": round(grown[TABLE]), "raw_bytes": round(grown[RAW])}
     return figure("robot/step_bytes", grown[TABLE] / grown[RAW], "of the raw bytes", STEP_GOAL, **told)
+
+
+def _table(source: str, name: str) -> TableConfig:
+    with local(source, VIEW, **STORED[name]) as batches:
+        return TableConfig(name, batches.signature)
 
 
 def _memory(server: BenchServer, python: Path, batches: int) -> Result:
     """The largest memory in the second half of the batches over that after the first tenth."""
     part = batches // 20
-    with Loader(python, loader="table", address=server.address, table=TINY, side=0) as loader:
-        grown = [loader.take(part)[1] for _ in range(20)]
+    with Loader(python, loader="table", address=server.address, table=TINY, side=0, keeps=True) as loader:
+        for _ in range(20):
+            loader.take(part)
+        grown = loader.bytes
     megabytes = [round(size / 1e6, 1) for size in grown]
     return figure("robot/memory", max(grown[10:]) / grown[1], "times", FLAT_GOAL, batches=batches, megabytes=megabytes)

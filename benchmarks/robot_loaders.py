@@ -1,12 +1,13 @@
 """A loader of batches in a process of its own, in the Python of LeRobot: `python -m benchmarks.robot_loaders DESCRIPTION`.
 
-DESCRIPTION is JSON, see `LOADERS`. It tells the first batch, and then takes and times as many batches as each line of its input says; each
-answer is a line of JSON. Batches are the same on all sides: 32 samples with two images of 224x224 as uint8 [32, 2, 3, 224, 224] (float32 from
+DESCRIPTION is JSON, see `DATASETS`. For each line of its input, a number of batches, it makes a loader, takes two batches for each worker, and
+times so many more; the answer is a line of JSON. Without a loader its processes rest. Batches are the same on all sides: 32 samples with two images of 224x224 as uint8 [32, 2, 3, 224, 224] (float32 from
 LeRobot's image files, which it has no uint8 of), two states, sixteen actions, and the masks.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -20,50 +21,52 @@ from benchmarks.robot_sets import ACTION, CAMERA, IMAGES, RATE, STATE
 
 BATCH, HISTORY, HORIZON, SIDE, WORKERS = 32, 2, 16, 224, 2
 VIEW = f"chunk:history={HISTORY},horizon={HORIZON}"
-IN_FLIGHT = 2 * WORKERS
-"""Batches that the workers have ready while nobody takes any: they are taken before the clock starts."""
+AHEAD = 2 * WORKERS
+"""Batches that are taken before the clock starts: as many as the workers prepare in advance, at the start of the clock as at its end."""
 
 
-def lerobot_loader(root: str, kind: str, backend: str) -> Any:
-    """LeRobot's dataset in a DataLoader, shuffled, images resized by torchvision in the workers."""
+def lerobot_dataset(root: str, kind: str) -> Any:
+    """LeRobot's dataset, images resized by torchvision in the workers."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
-    from torch.utils.data import DataLoader
     from torchvision.transforms import v2
 
     past = [-step / RATE for step in reversed(range(HISTORY))]
     windows = {CAMERA: past, STATE: past, ACTION: [step / RATE for step in range(HORIZON)]}
-    dataset = LeRobotDataset(
+    return LeRobotDataset(
         "bench/robot",
         root,
         delta_timestamps=windows,
         image_transforms=v2.Resize((SIDE, SIDE)),
-        video_backend=backend if kind != IMAGES else None,
+        video_backend=None if kind == IMAGES else "torchcodec",
         return_uint8=True,
     )
-    return DataLoader(dataset, BATCH, shuffle=True, num_workers=WORKERS, drop_last=True, persistent_workers=True)
 
 
-def table_loader(address: str, table: str, side: int) -> Any:
+def table_dataset(address: str, table: str, side: int) -> Any:
     """A table, sampled and decoded by the workers; images that are stored larger than wanted are cropped, as a policy's augmentation does."""
     from rlds2reverb.adapters.torch import TableDataset
 
     size: Any = (SIDE, SIDE) if side == SIDE else True
-    return _loader(TableDataset(address, table, BATCH, decode=size, map=_channels_first))
+    return TableDataset(address, table, BATCH, decode=size, map=_channels_first)
 
 
-def local_loader(source: str, **options: Any) -> Any:
+def local_dataset(source: str, **options: Any) -> Any:
     """A dataset on disk, read by the workers."""
     from rlds2reverb.adapters.torch import LocalDataset
 
     options = {"encoded": "all", "decode": (SIDE, SIDE), "shuffle": "global", "drop_last": True, **options}
-    return _loader(LocalDataset(source, VIEW, BATCH, map=_channels_first, **options))
+    return LocalDataset(source, VIEW, BATCH, map=_channels_first, **options)
 
 
-def _loader(dataset: Any) -> Any:
+def make_loader(dataset: Any) -> Any:
     """Workers are forked: this process never connects to a server."""
     from torch.utils.data import DataLoader
 
-    return DataLoader(dataset, batch_size=None, num_workers=WORKERS, persistent_workers=True)
+    is_map = hasattr(dataset, "__len__")  # LeRobot's; ours give whole batches, shuffled
+    options: dict[str, Any] = (
+        {"batch_size": BATCH, "shuffle": True, "drop_last": True} if is_map else {"batch_size": None}
+    )
+    return DataLoader(dataset, num_workers=WORKERS, persistent_workers=True, **options)
 
 
 def _channels_first(batch: Any) -> Any:
@@ -85,12 +88,12 @@ def _flat(prefix: str, nest: Any) -> Iterator[tuple[str, Any]]:
         yield from _flat(f"{prefix}{name}/", values) if isinstance(values, dict) else [(f"{prefix}{name}", values)]
 
 
-LOADERS: dict[str, Callable[..., Any]] = {"lerobot": lerobot_loader, "table": table_loader, "local": local_loader}
+DATASETS: dict[str, Callable[..., Any]] = {"lerobot": lerobot_dataset, "table": table_dataset, "local": local_dataset}
 
 
 def import_libraries(make: Callable[..., Any]) -> None:
     """Imports what the loader is made of, which takes longer than its first batch."""
-    if make is lerobot_loader:
+    if make is lerobot_dataset:
         import torchvision.transforms.v2  # noqa: F401
     else:
         import rlds2reverb.adapters.torch  # noqa: F401
@@ -125,21 +128,26 @@ def _children() -> Iterator[int]:
 
 
 def main(description: dict[str, Any]) -> None:
-    """Tells the first batch, then serves lines."""
-    make = LOADERS[description.pop("loader")]
+    """Serves lines. With `keeps`, one loader serves all of them."""
+    make, keeps = DATASETS[description.pop("loader")], description.pop("keeps", False)
     import_libraries(make)
-    began = time.perf_counter()
-    loader = make(**description)
-    stream = batches(loader)
-    batch = next(stream)
-    _answer(first_seconds=time.perf_counter() - began, images=_images(batch))
+    dataset, stream = make(**description), None
     for line in sys.stdin:
-        for _ in range(IN_FLIGHT):
+        began = time.perf_counter()
+        stream = stream or batches(make_loader(dataset))
+        first = next(stream)
+        first_seconds = time.perf_counter() - began
+        for _ in range(AHEAD - 1):
             next(stream)
         began = time.perf_counter()
         for _ in range(int(line)):
             next(stream)
-        _answer(seconds=time.perf_counter() - began, bytes=resident_bytes())
+        seconds = time.perf_counter() - began
+        _answer(seconds=seconds, first_seconds=first_seconds, images=_images(first), bytes=resident_bytes())
+        del first
+        if not keeps:
+            stream = None  # its workers end
+            gc.collect()
 
 
 def _images(batch: Any) -> str:
