@@ -34,6 +34,7 @@ PRESETS = {
 }
 _AV1_PRESET = "12"
 _PIXEL_FORMAT = "yuv420p"
+_SMALL = 64  # pixels
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,14 @@ class VideoEncoding:
     def encoder(self) -> str:
         return ENCODERS[self.codec]
 
-    @property
-    def options(self) -> dict[str, str]:
-        """The encoder's options in FFmpeg's words, for one thread."""
+    def options(self, height: int, width: int) -> dict[str, str]:
+        """The encoder's options for frames of a size, in FFmpeg's words, for one thread."""
         options = {"g": str(self.g), "crf": str(self.crf)}
         if self.codec == AV1:
             return {**options, "preset": self.preset or _AV1_PRESET, "svtav1-params": "fast-decode=0:lp=1"}
-        return {**options, **({"preset": self.preset} if self.preset else {}), "threads": "1"}
+        # x264's macroblock tree reads beyond pictures of 2 by 2 macroblocks: one clip of them in a hundred came out otherwise.
+        small = {"x264-params": "mbtree=0"} if min(height, width) < _SMALL else {}
+        return {**options, **({"preset": self.preset} if self.preset else {}), **small, "threads": "1"}
 
     @property
     def reordered(self) -> int:
@@ -139,8 +141,9 @@ def encode_clip(encoding: VideoEncoding, frames: Array, fps: int) -> bytes:
     os.environ.setdefault("SVT_LOG", "1")  # else SVT-AV1 prints its settings to the standard error, for each clip
     file = io.BytesIO()
     with av.open(file, "w", format="mp4") as container:
-        stream = container.add_stream(encoding.encoder, fps, options=encoding.options)
-        stream.height, stream.width = frames.shape[1:3]
+        height, width = frames.shape[1:3]
+        stream = container.add_stream(encoding.encoder, fps, options=encoding.options(height, width))
+        stream.height, stream.width = height, width
         stream.pix_fmt = _PIXEL_FORMAT
         for pixels in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), "rgb24")))
