@@ -130,3 +130,21 @@ def test_ranks_of_a_table_take_equally_many_samples_and_each_item_of_a_queue_onc
             client.sample("replay", 4, samples=1, world_size=2)
         with pytest.raises(ConfigError, match="sample: rank 2 of world_size=2"):
             client.sample("replay", 4, rank=2, world_size=2)
+
+
+def test_samples_are_counted_on_for_all_ranks_and_the_epoch_stays() -> None:
+    batches = mixed(0, 3, 4, samples=60)
+    batches.begin_epoch(2)
+    next(batches)
+    state = batches.state()
+    assert (state["given"], state["samples"], state["epoch"]) == (4, 12, 2)
+    whole = [batch.info.source.tolist() for batch in batches]
+    again = mixed(0, 3, 4, samples=60)
+    again.restore(state)
+    assert [batch.info.source.tolist() for batch in again] == whole
+    wider = mixed(0, 2, 4, samples=60)
+    wider.restore(state)
+    assert sum(batch.size for batch in wider) == 24  # of each rank: 48 of 60 are left
+    earlier = {name: value for name, value in state.items() if name not in ("samples", "epoch")}
+    again.restore(earlier)
+    assert sum(batch.size for batch in again) == 16

@@ -260,3 +260,38 @@ def test_a_loader_that_asks_for_a_length_is_led_to_the_adapter(take: Any) -> Non
         TypeError, match=r"LocalDataset.* rlds2reverb.adapters.torch, with DataLoader\(dataset, batch_size=None\)"
     ):
         take(batches)
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("batch_size", [1, 3, 40])
+def test_what_stands_in_depends_on_the_batch_alone(world_size: int, batch_size: int) -> None:
+    source = [*of_lengths(8, 7), bad(2), *of_lengths(9, 5, 6)[2:], bad(5), *of_lengths(12)]
+    options: dict[str, Any] = {
+        "on_invalid": "skip",
+        "allow": ("last_observation_shared",),
+        "shuffle": "global",
+        "batch_size": batch_size,
+        "rank": world_size - 1,
+        "world_size": world_size,
+    }
+    whole = [batch.info.key.tolist() for batch in worker_of(source, 0, 1, **options)]
+    for workers, shuffle_bytes in itertools.product((1, 2, 3), (1, 400, 1 << 20)):
+        for worker in range(workers):
+            dealt = worker_of(source, worker, workers, shuffle_bytes=shuffle_bytes, **options)
+            assert [batch.info.key.tolist() for batch in dealt] == whole[worker::workers]
+
+
+@given(st.data())
+@examples(20, 100)
+def test_what_other_ranks_took_is_passed_over_and_the_rest_dealt_anew(data: st.DataObject) -> None:
+    source = of_lengths(*data.draw(st.lists(st.integers(2, 9), min_size=1, max_size=6)))
+    shuffle, before, after = data.draw(SHUFFLES), data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
+    count = data.draw(st.integers(1, 9))
+    whole = keys_of(local(source, shuffle=shuffle))
+    ranks = [worker_of(source, 0, 1, shuffle=shuffle, rank=rank, world_size=after) for rank in range(after)]
+    passed = min(count, len(whole) // before)
+    assert [batches.pass_over(count, before) for batches in ranks] == [passed] * after
+    if passed == count:
+        left = whole[count * before :]
+        dealt = [key for keys in zip(*map(keys_of, ranks), strict=True) for key in keys]
+        assert dealt == left[: len(left) // after * after]
