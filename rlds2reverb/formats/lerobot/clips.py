@@ -122,7 +122,7 @@ def check_encoder(encoding: VideoEncoding, shapes: Mapping[str, tuple[int, ...]]
         )
         raise ConfigError(
             f"video={encoding.codec}: PyAV {av.__version__} here was built without the encoder {encoding.encoder}; it has {instead}. The wheels of "
-            "PyAV have both: pip install --force-reinstall --only-binary av av"
+            "PyAV have both: reinstall it with --force-reinstall --only-binary av"
         )
     for path, shape in shapes.items():
         try:
