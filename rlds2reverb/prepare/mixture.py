@@ -528,6 +528,7 @@ class SetSource(Wrapper):
       whole: the mixture.
       own: what the mixture says of the set.
       findings: counts and statistics, shared by all that are made of the set.
+      first: the set with all its columns, by which it is normalised and named; None for itself.
     """
 
     def __init__(
@@ -536,9 +537,11 @@ class SetSource(Wrapper):
         whole: _OpenMixture,
         own: MixtureSet,
         findings: tuple[_Once[tuple[int, int]], _Once[DatasetStatistics]],
+        first: SetSource | None = None,
     ) -> None:
         super().__init__(source, own.name)
         self._whole, self._own, self._found = whole, own, findings
+        self._first = first or self
 
     @staticmethod
     def open(whole: _OpenMixture, own: MixtureSet) -> SetSource:
@@ -559,7 +562,7 @@ class SetSource(Wrapper):
         return _open_set, (self._whole.mixture, self.name)
 
     def _of(self, source: Source) -> SetSource:
-        return SetSource(source, self._whole, self._own, self._found)
+        return SetSource(source, self._whole, self._own, self._found, self._first)
 
     @property
     def findings(self) -> tuple[Finding[Any], ...]:
@@ -601,6 +604,8 @@ class SetSource(Wrapper):
 
     @cached_property
     def normalizer(self) -> Normalizer | None:
+        if self._first is not self:
+            return self._first.normalizer
         normalization = self._whole.mixture.normalization
         if normalization is None:
             return None
@@ -618,6 +623,8 @@ class SetSource(Wrapper):
     @cached_property
     def suffix(self) -> str:
         """Behind the names of episodes; "" where their columns are as the source gives them."""
+        if self._first is not self:
+            return self._first.suffix
         normalizer = self.normalizer
         if not self._own.columns_label and normalizer is None:
             return ""
@@ -674,7 +681,7 @@ class SetSource(Wrapper):
 
     def _normal_columns(self, episode: Episode) -> dict[str, Array]:
         """The columns that are normalised; validation judges those that are missing, or unlike what the dataset says."""
-        recorded, columns = self.recorded_columns, episode.columns
+        recorded, columns = self._first.recorded_columns, episode.columns
         normal = {
             path: normalizer.normalize(columns[path])
             for path, normalizer in _columns_of(self.normalizer)
