@@ -66,5 +66,16 @@ def compile_library(source: Path, to: Path, *flags: str) -> None:
     compiler = os.environ.get("CC") or (configured if shutil.which((configured.split() or [""])[0]) else "cc")
     more = shlex.split(f"{os.environ.get('CFLAGS', '')} {os.environ.get('ARCHFLAGS', '')}")
     of_source = f"-DNATIVE_SOURCE={zlib.crc32(source.read_bytes())}LL"
-    command = [*shlex.split(compiler), "-O3", "-std=c99", "-shared", "-fPIC", of_source, *more, *flags]
+    # A product and its sum fused into one operation rounds otherwise than numpy, and clang fuses them on arm64 by default.
+    command = [
+        *shlex.split(compiler),
+        "-O3",
+        "-std=c99",
+        "-ffp-contract=off",
+        "-shared",
+        "-fPIC",
+        of_source,
+        *more,
+        *flags,
+    ]
     subprocess.run([*command, "-o", str(to), str(source)], check=True)
