@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import multiprocessing
 import os
 import pickle
 import signal
@@ -576,6 +577,7 @@ def test_a_table_gives_what_a_function_makes_of_it_and_the_rest_of_its_samples(n
 def test_a_stateful_loader_of_a_table_gives_as_many_samples_as_were_asked_for(numbered: str, workers: int) -> None:
     stateful = import_module("torchdata.stateful_dataloader").StatefulDataLoader
     store_numbers(numbered, "keep", 50)
+    multiprocessing.set_forkserver_preload(["rlds2reverb.adapters.torch"])
 
     def loader_at(state: Any = None, loads_dataset: bool = False) -> Any:
         dataset = TableDataset(numbered, "keep", 8, samples=80)
