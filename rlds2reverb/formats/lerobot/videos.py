@@ -48,6 +48,7 @@ _FORMATS = {".mp4": "mp4", ".mov": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".w
 """FFmpeg's names of formats. Other formats could make FFmpeg open further files."""
 _CODECS = ("av1", "h264", "hevc", "vp8", "vp9", "mpeg4", "libdav1d", "libvpx", "libvpx-vp9", "libaom-av1")
 _REORDERED = 32  # most frames that a codec stores before one that is shown earlier; H.264 and HEVC allow 16
+_WORTH_THREADS = 16  # frames of a video that are decoded at once
 _TICKS = 10_000
 """Parts of a second to which the times of rows are rounded before they are hashed: sums of seconds are not exact."""
 _RGB, _DEPTH = "rgb24", "gray12le"
@@ -105,7 +106,8 @@ class Clip:
         seconds = self.seconds[rows]
         try:
             with self._open() as (container, stream):
-                stream.thread_type = "AUTO"
+                # Starting threads costs more than a few frames.
+                stream.thread_type = "NONE" if len(rows) < _WORTH_THREADS else "AUTO"
                 for at, shown in choose_frames(_decode_groups(container, stream, seconds), seconds, self.tolerance):
                     pixels = shown.to_ndarray(format=_RGB)
                     if pixels.shape != self.feature.shape:
