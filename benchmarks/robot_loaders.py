@@ -106,11 +106,11 @@ def batches(loader: Any) -> Iterator[Any]:
 
 
 def resident_bytes() -> int:
-    """Memory of this process and its workers, what they share counted once. Source: proc(5), /proc/PID/smaps_rollup."""
+    """Memory of this process and its workers without pages of files, what they share counted once. Source: proc(5), /proc/PID/smaps_rollup."""
     total = 0
     for pid in [os.getpid(), *_children()]:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
+            if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
                 total += int(line.split()[1]) * 1024
     return total
 
