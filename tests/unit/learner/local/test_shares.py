@@ -19,7 +19,7 @@ from rlds2reverb.prepare.preparation import Preparation, outputs_of
 from tests.support.profiles import examples
 from tests.unit.learner.local.test_local import bad, keys_of, of_lengths
 
-SHUFFLES = st.sampled_from([0, 5, "global"])
+SHUFFLES: st.SearchStrategy[int | str] = st.sampled_from([0, 5, "global"])
 
 
 def places_one_by_one(share: Share, stop: int) -> list[int]:
