@@ -96,6 +96,20 @@ def gaps_around(name: str) -> tuple[bool, bool]:
     return bool(match["start"]), bool(match["stop"]) and ROW_BEHIND not in (match["signs"] or "")
 
 
+def rows_and_signs(name: str) -> tuple[str, str]:
+    """What stands behind the name of a content: its rows where it is a run, and the signs of what was done to it and of passes.
+
+    >>> rows_and_signs("content:0a[5:]|set=0b|2"), rows_and_signs("content:0a|2")
+    (('[5:]', '|set=0b|2'), ('', '|2'))
+    """
+    match = _ROWS.search(name) if "[" in name else None
+    if match is not None:
+        signs = match["signs"] or ""
+        return match[0].removesuffix(signs), signs
+    _, sign, text = name.partition("|")
+    return "", f"{sign}{text}"
+
+
 def number_of(name: str) -> int:
     """64 bits for a name: even for contents, odd for ids that callers gave.
 

@@ -40,6 +40,7 @@ from rlds2reverb.episode import (
     is_content,
     is_under,
     number_of,
+    rows_and_signs,
 )
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.source import IsKnown, Source, Without, Wrapper, columns_of, metadata_spec_of, unless_known
@@ -79,9 +80,9 @@ class Identity:
     def name_of(self, episode: Episode) -> str:
         """The episode's name. Raises `_Nameless` if it lacks what names it."""
         digest = self._digest_of_columns(episode.columns) if self.columns else self._digest_of_id(episode)
-        # A mix that reads a part again gives its episodes a name for each pass.
-        _, sign, number = episode.id.partition("|") if is_content(episode.id) else ("", "", "")
-        return f"{_PREFIX}{digest}{sign}{number}"
+        # A mix that reads a part again gives its episodes a name for each pass, and its filters leave runs of them.
+        rows, signs = rows_and_signs(episode.id) if is_content(episode.id) else ("", "")
+        return f"{_PREFIX}{digest}{rows}{signs}"
 
     def _digest_of_columns(self, columns: Mapping[str, Array]) -> str:
         if self.columns == (NUMERIC,):

@@ -13,8 +13,10 @@ Source of the latter: `InterleavedDataset` in il_representations/data/read_datas
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -26,6 +28,7 @@ from rlds2reverb import hooks
 from rlds2reverb.episode import (
     ACTION,
     OBSERVATION,
+    Array,
     Episode,
     KnownEpisode,
     Notice,
@@ -33,6 +36,7 @@ from rlds2reverb.episode import (
     content_name,
     is_content,
     note,
+    rows_and_signs,
 )
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats import open_source
@@ -53,6 +57,7 @@ from rlds2reverb.formats.source import (
     unless_known,
 )
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, differences, flatten, nested
+from rlds2reverb.text import shortened
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,19 @@ def check_names(names: Sequence[str]) -> None:
             raise SourceError(f"mix: {name} is there twice; give it a greater weight")
 
 
+def _checked_weights(weights: Sequence[float], parts: int) -> tuple[float, ...]:
+    try:
+        chosen = tuple(map(float, weights))
+    except (TypeError, ValueError, OverflowError):  # no numbers, or whole ones of more than 308 digits
+        chosen = ()
+    # Draws divide by the sum, so that has to be finite, too.
+    if len(chosen) != parts or not all(weight > 0 for weight in chosen) or not math.isfinite(sum(chosen)):
+        raise ConfigError(
+            f"mix: weights {shortened(', '.join(map(str, weights)))}: expected {parts} positive numbers with a finite sum, one for each part"
+        )
+    return chosen
+
+
 class Cursor:
     """Reads a part after its first `given` episodes; begins again at its end, if it may."""
 
@@ -156,7 +174,8 @@ class MixedSource(Source):
     """The episodes of several sources.
 
     Episodes keep the names that they have in their parts, unless columns are left out, so what was pushed from a part alone is not stored
-    again, and an episode that two parts have is there twice. One that a nominal length repeats has the number of the pass behind its name.
+    again, and an episode that two parts have is there twice. The runs of an episode that a filter cut keep its name and their rows also then, so
+    that their gaps are known, with the sign `|common=` behind them. One that a nominal length repeats has the number of the pass behind its name.
 
     Args:
       sources: the parts.
@@ -181,13 +200,9 @@ class MixedSource(Source):
         columns: str = EQUAL,
     ) -> None:
         self._parts = parts = tuple(map(as_source, sources))
-        chosen = tuple(1.0 for _ in sources) if weights is None else tuple(map(float, weights))
         if not parts:
             raise ConfigError("mix: no parts")
-        if len(chosen) != len(parts) or not all(weight > 0 and math.isfinite(weight) for weight in chosen):
-            raise ConfigError(
-                f"mix: weights {', '.join(map(str, chosen))}: expected {len(parts)} positive numbers, one for each part"
-            )
+        chosen = (1.0,) * len(parts) if weights is None else _checked_weights(weights, len(parts))
         if not 0 <= seed < 1 << 32:
             raise ConfigError(f"mix: seed {seed}: expected 0 to {(1 << 32) - 1:,}")
         if length is not None and length < 1:
@@ -318,9 +333,9 @@ class MixedSource(Source):
                 continue
             tallies[part].episodes += 1
             tallies[part].steps += len(episode)
-            yield self._only_common(episode)
+            yield self._only_common(episode, part)
 
-    def _only_common(self, episode: Episode) -> Episode:
+    def _only_common(self, episode: Episode, part: int) -> Episode:
         columns, metadata = episode.columns, episode.metadata
         if self._left_out:
             columns = {path: column for path, column in columns.items() if path not in self._left_out}
@@ -328,11 +343,18 @@ class MixedSource(Source):
             metadata = {name: value for name, value in metadata.items() if name in self._features}
         if columns is episode.columns and metadata is episode.metadata:
             return episode
-        name = episode.id
-        if self._left_out and is_content(name):
-            _, sign, number = name.partition("|")  # of the pass
-            name = f"{content_name(content_digest(columns))}{sign}{number}"
+        name = self._name_of_common(episode, columns, part) if self._left_out else episode.id
         return replace(episode, columns=columns, metadata=metadata, id=name)
+
+    def _name_of_common(self, episode: Episode, columns: Mapping[str, Array], part: int) -> str:
+        if not is_content(episode.id):
+            return episode.id
+        rows, signs = rows_and_signs(episode.id)
+        if not rows:
+            return f"{content_name(content_digest(columns))}{signs}"
+        # A run keeps the name of its episode and its place there, by which gaps, `choose` and its other runs know it: what is not read of the
+        # episode cannot be digested. So its name says which columns are left, unless these are all.
+        return f"{episode.id.removesuffix(signs)}{self._signs[part]}{signs}"
 
     @cached_property
     def _draw(self) -> Draw:
@@ -368,6 +390,12 @@ class MixedSource(Source):
     def _left_out(self) -> tuple[str, ...]:
         every = {path for spec in self._specs for path in flatten(spec)}
         return tuple(sorted(every - set(self._common)))
+
+    @cached_property
+    def _signs(self) -> Sequence[str]:
+        """Behind the names of runs of each part; "" for a part that no column is left out of."""
+        digest = hashlib.sha256("\n".join(sorted(self._common)).encode()).hexdigest()[:12]
+        return [f"|common={digest}" if flatten(spec).keys() - self._common.keys() else "" for spec in self._specs]
 
     @cached_property
     def _read(self) -> Sequence[Source]:
@@ -458,12 +486,31 @@ OPTIONS: dict[str, Parse] = {
 """The options of a mix, and how each is read."""
 
 
+_MOST_DEPTH = 16
+"""Most mixes within one another, each of which is opened by the one around it."""
+
+_depth: ContextVar[int] = ContextVar("depth", default=0)
+
+
 def open_mix(text: str) -> MixedSource:
     """Opens the sources named after "mix:", or those of a mixture file.
 
     Raises:
-      SourceError: a part is named twice or cannot be opened, or an option makes no sense.
+      SourceError: a part is named twice or cannot be opened, an option makes no sense, or mixes stand too deep within one another.
     """
+    depth = _depth.get()
+    if depth == _MOST_DEPTH:
+        raise SourceError(
+            f"mix:{shortened(text)}: expected at most {_MOST_DEPTH} mixes within one another; name their parts in fewer"
+        )
+    token = _depth.set(depth + 1)
+    try:
+        return _open_parts(text)
+    finally:
+        _depth.reset(token)
+
+
+def _open_parts(text: str) -> MixedSource:
     if is_mixture_file(f"mix:{text}"):
         mixed: MixedSource = hooks.open_mixture(f"mix:{text}")
         return mixed

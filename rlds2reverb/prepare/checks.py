@@ -294,7 +294,7 @@ def _check_zero_end(episode: Episode) -> Iterator[Problem]:
         )
 
 
-def _check_first_reward(episode: Episode) -> Iterator[Problem]:
+def check_first_reward(episode: Episode) -> Iterator[Problem]:
     """What a shift of rewards would lose at the start."""
     for path, reward in _lost_by_shift(episode).items():
         detail = (
@@ -417,7 +417,7 @@ _CONTENT = (
 )
 _SHIFT = (
     _ContentCheck(
-        _check_first_reward,
+        check_first_reward,
         lambda rows: rows.any_value(rows.under(REWARD, lambda column: column.dtype.kind not in "OSU"), rows.first),
     ),
     _ContentCheck(_check_shifted_numbers, _doubt_numbers),

@@ -13,15 +13,17 @@ view: "chunk:history=2,horizon=16"
 
 A set's share of the samples is its weight, times its number of transitions with `balance`, divided by the sum over all sets, as in OpenVLA and Octo
 (`make_interleaved_dataset`; prismatic/vla/datasets/rlds/dataset.py, octo/data/dataset.py). Transitions are those that learners see: the rows without
-the last one of each episode.
+the last one of each episode. Episodes that validation refuses count as well: they are found while they are read, and what becomes of them
+(`on_invalid`) is not the mixture's to say.
 
 A mixture is read in two ways. As a source (`Mixture.source`, the name `mix:FILE.yaml`) episodes are drawn so that transitions have these shares:
 `formats.mix` with weights of episodes. A learner's mix (`learner.mix`) draws each sample by the shares themselves.
 
-What is done to a set, in this order: its filters, `map`, its own transform, the transform of all sets, `last_step`, and normalisation.
+What is done to a set, in this order: its filters, `map`, its own transform, the transform of all sets, `last_step`, `reward_last` of the
+transforms, and normalisation.
 
 Of a set whose columns are changed here (transform, map, normalisation) episodes have a digest of that behind their names, so that the keys of
-items differ where the items do. All episodes have the metadata `dataset_name`, the name of their set.
+items differ where the items do. The numbers that normalise are part of it: with statistics that are counted anew a grown set gets other names. All episodes have the metadata `dataset_name`, the name of their set.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from numbers import Real
@@ -65,13 +69,14 @@ from rlds2reverb.formats.options import (
     words,
 )
 from rlds2reverb.formats.source import Finding, IsKnown, Source, Without, Wrapper, columns_of
-from rlds2reverb.formats.transform import AS_RECORDED, SHIPPED, Transform, TransformLike, transform_of
+from rlds2reverb.formats.transform import AS_RECORDED, SHIFT, SHIPPED, Transform, TransformLike, transform_of
 from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.images import kind
 from rlds2reverb.numbers.forms import write_datasets
 from rlds2reverb.numbers.normalizer import MEAN_STD, MODES, ColumnNormalizer, Normalizer
 from rlds2reverb.numbers.statistics import DatasetStatistics
-from rlds2reverb.prepare.conventions import LAST_STEPS, REPEAT, ConventionKeywords
+from rlds2reverb.prepare.checks import check_first_reward
+from rlds2reverb.prepare.conventions import LAST_STEPS, REPEAT, ConventionKeywords, Conventions
 from rlds2reverb.prepare.options import ReadingOptions
 from rlds2reverb.specs import ArraySpec, Nest, flatten, nested
 from rlds2reverb.text import counted, did_you_mean, shortened
@@ -96,6 +101,42 @@ _READING = (
 _OF_ALL_SETS = ("transform", "statistics", *_READING)
 _OF_A_SET = ("source", "name", "weight", *_OF_ALL_SETS)
 _OF_A_MIXTURE = ("sets", "balance", "normalize", "seed", "length", "columns", "view", "shuffle", *_OF_ALL_SETS)
+
+
+def _number_of(value: Any) -> float:
+    """A number of a file as a float: NaN for what is no number, infinity for a whole number beyond every float."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _are_paths(value: Any) -> bool:
+    return bool(value) and all(isinstance(path, str) and path for path in value)
+
+
+_NORMALIZED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "mode": ("a mode, or at least one column: mode", lambda value: isinstance(value, str) or _are_paths(value)),
+    "columns": (
+        "the path of a column, or a list of paths",
+        lambda value: isinstance(value, (str, list, tuple)) and _are_paths(value),
+    ),
+    "masks": (
+        "column: list of true and false",
+        lambda value: (
+            isinstance(value, Mapping)
+            and all(isinstance(path, str) and isinstance(mask, (list, tuple)) for path, mask in value.items())
+        ),
+    ),
+    "clip": (
+        "true, false or a number above 0",
+        lambda value: isinstance(value, bool) or 0 < _number_of(value) < math.inf,
+    ),
+    "epsilon": ("a number of at least 0", lambda value: 0 <= _number_of(value) < math.inf),
+}
+"""Options of `Normalization` -> what is expected, and whether a value is that; `by` and the names of modes have their own words."""
 
 
 @dataclass(frozen=True)
@@ -131,17 +172,13 @@ class Normalization:
                     f"{where}.mode: {name!r}: expected one of {', '.join(MODES)}{did_you_mean(str(name), MODES)}"
                 )
         columns = values.get("columns")
-        if columns is not None:
-            values["columns"] = (columns,) if isinstance(columns, str) else tuple(columns)
-            if isinstance(mode, Mapping):
-                raise ConfigError(f"{where}.columns: mode names the columns already; leave one of them out")
-        for key, expected, kinds in (
-            ("masks", "column: list of true and false", Mapping),
-            ("clip", "true, false or a number", Real),
-            ("epsilon", "a number", Real),
-        ):
-            if key in values and not isinstance(values[key], kinds):
+        if columns is not None and isinstance(mode, Mapping):
+            raise ConfigError(f"{where}.columns: mode names the columns already; leave one of them out")
+        for key, (expected, fits) in _NORMALIZED.items():
+            if key in values and not fits(values[key]):
                 raise ConfigError(f"{where}.{key}: expected {expected}, got {shortened(repr(values[key]))}")
+        if columns is not None:
+            values["columns"] = _texts_of(columns)
         return Normalization(**values)
 
     def paths(self, columns: Mapping[str, ArraySpec]) -> tuple[str, ...]:
@@ -185,9 +222,15 @@ class MixtureSet:
     statistics: Path | None = None
 
     @property
+    def shifts_rewards(self) -> bool:
+        """Whether a transform says that rewards are recorded with the observation that they led to."""
+        return any(transform.reward_last == SHIFT for transform in self.transforms)
+
+    @property
     def columns_label(self) -> str:
         """What is done to columns, beside `last_step`, which names episodes itself; "" for nothing."""
         labels = [transform.label for transform in self.transforms if transform.changes_columns]
+        labels += [f"reward_last={SHIFT}"] if self.shifts_rewards else []
         function = self.options.chosen_map
         return json.dumps([None if function is None else function.label, *labels]) if function or labels else ""
 
@@ -241,17 +284,24 @@ class Mixture:
             return _of_file(path, {})
         text, options = split_options(path.removeprefix("mix:"))
         values = read_options(path, options, _OPTIONS, ConfigError)
-        return _of_file(Path(unescape_text(text)).expanduser(), values)
+        return _of_file(_expanded(unescape_text(text), path), values)
 
     @staticmethod
     def of(config: Mapping[str, Any], where: str = "mixture", folder: str | Path = ".") -> Mixture:
-        """From what such a file holds; names of files in it are relative to `folder`. Raises as `read`."""
+        """From what such a file holds. Raises as `read`.
+
+        Args:
+          config: keys as in a file.
+          where: what messages call it.
+          folder: that the names of transforms, `keep_ranges`, `exclude` and `statistics` are relative to. A `source`, and the module of `map` or
+            `filter`, are relative to the process's folder, as on a command line.
+        """
         return _of_mapping(config, where, Path(folder))
 
     def __getstate__(self) -> dict[str, Any]:
         """For workers: what was found out comes with it, and each opens the sets anew."""
-        known = self._opened.store.all if "_opened" in vars(self) else vars(self).get(_KNOWN, {})
-        return {**{option.name: getattr(self, option.name) for option in fields(self)}, _KNOWN: known}
+        findings = self._opened.store.all if "_opened" in vars(self) else vars(self).get(_KNOWN, {})
+        return {**{option.name: getattr(self, option.name) for option in fields(self)}, _KNOWN: findings}
 
     @cached_property
     def _opened(self) -> _OpenMixture:
@@ -279,7 +329,7 @@ class Mixture:
         return dict(zip(self._opened.names, self._opened.shares))
 
     def transitions(self) -> dict[str, int]:
-        """Name -> number of transitions that learners see. Raises as `shares`."""
+        """Name -> number of transitions that learners see, with those of bad episodes, which may be left out later (`on_invalid`). Raises as `shares`."""
         return {part.name: transitions for part, (_, transitions) in zip(self._opened.parts, self._opened.counts)}
 
     def normalizers(self) -> dict[str, Normalizer]:
@@ -311,9 +361,28 @@ _OPTIONS = {"seed": whole_number, "length": whole_number, "columns": words(*COLU
 def open_mixture(name: str) -> MixedSource:
     """Opens `mix:FILE.yaml?OPTIONS`. Raises `SourceError`, which says what makes no sense."""
     try:
-        return Mixture.read(name).source()
+        mixture = Mixture.read(name)
+        with _opening(mixture.where):
+            return mixture.source()
     except (ConfigError, ViewError) as error:
         raise SourceError(str(error)) from error
+
+
+_being_opened: ContextVar[tuple[Path, ...]] = ContextVar("being_opened", default=())
+
+
+@contextmanager
+def _opening(where: str) -> Iterator[None]:
+    """While the sets of a mixture file are opened. Raises `SourceError` where that is being done already: the file is one of its own sets."""
+    file, around = Path(where).resolve(), _being_opened.get()
+    if file in around:
+        chain = " > ".join(map(str, (*around[around.index(file) :], file)))
+        raise SourceError(f"{where}: contains itself: {chain}; take one of these sets out of its file")
+    token = _being_opened.set((*around, file))
+    try:
+        yield
+    finally:
+        _being_opened.reset(token)
 
 
 # Reading the file.
@@ -321,7 +390,7 @@ def open_mixture(name: str) -> MixedSource:
 
 def _of_file(path: Path, options: Mapping[str, Any]) -> Mixture:
     shipped = SHIPPED / "open_x" / "mixtures" / path.name
-    if path.parent == Path("open_x") and not path.exists() and shipped.exists():
+    if path.parent == Path("open_x") and not _exists(path) and _exists(shipped):
         path = shipped
     from rlds2reverb import strict_yaml  # loads PyYAML
 
@@ -331,13 +400,13 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> Mixture:
     return _of_mapping(config, str(path), path.parent)
 
 
-def _check_keys(config: Any, known: Collection[str], where: str) -> None:
+def _check_keys(config: Any, keys: Collection[str], where: str) -> None:
     if not isinstance(config, Mapping):
-        raise ConfigError(f"{where}: expected a mapping with {', '.join(known)}, got {shortened(repr(config))}")
+        raise ConfigError(f"{where}: expected a mapping with {', '.join(keys)}, got {shortened(repr(config))}")
     for key, value in config.items():
-        if key not in known:
+        if key not in keys:
             raise ConfigError(
-                f'{where}: unknown key "{key}"; there are: {", ".join(known)}{did_you_mean(str(key), known)}'
+                f'{where}: unknown key "{key}"; there are: {", ".join(keys)}{did_you_mean(str(key), keys)}'
             )
         if value is None:
             raise ConfigError(f"{where}: {key} has no value; leave it out")
@@ -351,19 +420,19 @@ def _of_mapping(config: Any, where: str, folder: Path) -> Mixture:
             f"{where}: sets: expected a list of one set or more, each with source: NAME; got {shortened(repr(sets))}"
         )
     for_all = {key: config[key] for key in (*_READING, "transform") if key in config}
-    made = tuple(_set_of(entry, for_all, f"{where}: sets[{number}]", folder) for number, entry in enumerate(sets))
-    names, labels = [own.name for own in made], [own.label for own in made]
-    for number, own in enumerate(made):
-        if own.name in names[:number] or own.label in labels[:number]:
-            first = made[names.index(own.name) if own.name in names[:number] else labels.index(own.label)]
+    parts = tuple(_set_of(entry, for_all, f"{where}: sets[{number}]", folder) for number, entry in enumerate(sets))
+    names, labels = [part.name for part in parts], [part.label for part in parts]
+    for number, (name, label) in enumerate(zip(names, labels)):
+        if name in names[:number] or label in labels[:number]:
+            first = parts[names.index(name) if name in names[:number] else labels.index(label)]
             raise ConfigError(
-                f'{where}: sets[{number}]: "{own.name}" is there twice ({first.source}); give one entry the weight of both, or other filters and names'
+                f'{where}: sets[{number}]: "{name}" is there twice ({first.source}); give one entry the weight of both, or other filters and names'
             )
     values: dict[str, Any] = {}
     for key, (expected, fits) in _PLAIN.items():
         if key in config:
             if not fits(config[key]):
-                raise ConfigError(f"{where}: {key}: expected {expected}, got {config[key]!r}")
+                raise ConfigError(f"{where}: {key}: expected {expected}, got {shortened(repr(config[key]))}")
             values[key] = config[key]
     if "normalize" in config:
         values["normalization"] = Normalization.of(config["normalize"], f"{where}: normalize")
@@ -373,9 +442,21 @@ def _of_mapping(config: Any, where: str, folder: Path) -> Mixture:
         except ViewError as error:
             raise ViewError(f"{where}: {error}") from error
     statistics = _file_beside(config["statistics"], folder, f"{where}: statistics") if "statistics" in config else None
-    if statistics is not None and "normalization" not in values:
-        raise ConfigError(f"{where}: statistics go with normalize, which says how; leave one out or add the other")
-    return Mixture(where, made, statistics=statistics, **values)
+    normalization: Normalization | None = values.get("normalization")
+    for place, file in ((where, statistics), *((f'{where}: set "{part.name}"', part.statistics) for part in parts)):
+        if file is None:
+            continue
+        if normalization is None:
+            raise ConfigError(f"{place}: statistics go with normalize, which says how; leave one out or add the other")
+        if statistics not in (None, file) and normalization.by != BY_SET:
+            raise ConfigError(
+                f"{place}: statistics: those of the mixture are the merged ones already; leave one of the two out"
+            )
+    return Mixture(where, parts, statistics=statistics, **values)
+
+
+_LEAST_WEIGHT, _MOST_WEIGHT = 1e-100, 1e100
+"""Of a set, so that with any numbers of transitions each share of the samples is above 0, and their sum finite."""
 
 
 def _set_of(entry: Any, for_all: Mapping[str, Any], where: str, folder: Path) -> MixtureSet:
@@ -386,9 +467,10 @@ def _set_of(entry: Any, for_all: Mapping[str, Any], where: str, folder: Path) ->
     source, weight = values.get("source"), values.get("weight", 1.0)
     if not isinstance(source, str) or not source:
         raise ConfigError(f"{where}: source: expected the name of a dataset, such as tfds:NAME, got {source!r}")
-    if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 < float(weight) < math.inf:
+    if not _LEAST_WEIGHT <= _number_of(weight) <= _MOST_WEIGHT:
         raise ConfigError(
-            f"{where} ({source}): weight {weight!r}: expected a number above 0; leave out a set that is not wanted"
+            f"{where} ({source}): weight {shortened(repr(weight))}: expected a number above 0, from {_LEAST_WEIGHT} to {_MOST_WEIGHT}; "
+            "leave out a set that is not wanted"
         )
     name = values.get("name", source)
     if not isinstance(name, str) or not name or not name.isprintable():
@@ -396,19 +478,36 @@ def _set_of(entry: Any, for_all: Mapping[str, Any], where: str, folder: Path) ->
     if values.get(LAST_STEP, AS_RECORDED) not in LAST_STEPS:
         raise ConfigError(f"{where}: {LAST_STEP}: expected {' or '.join(LAST_STEPS)}, got {values[LAST_STEP]!r}")
     reading = {key: values[key] for key in _READING if key in values}
+    for key in _LISTS:
+        if key in reading:
+            if not isinstance(reading[key], (str, list, tuple)):
+                raise ConfigError(
+                    f"{where} ({name}): {key}: expected a text, or a list of texts, got {shortened(repr(reading[key]))}"
+                )
+            reading[key] = _texts_of(reading[key])
+    for key in _TEXTS:
+        if not isinstance(reading.get(key, ""), str):
+            raise ConfigError(f"{where} ({name}): {key}: expected a text, got {shortened(repr(reading[key]))}")
     if isinstance(reading.get("keep_ranges"), str):
         reading["keep_ranges"] = _file_beside(reading["keep_ranges"], folder, f"{where}: keep_ranges")
     if "exclude" in reading:
-        entries = [reading["exclude"]] if isinstance(reading["exclude"], str) else reading["exclude"]
-        reading["exclude"] = [_entry_beside(own, folder, where) for own in entries]
+        reading["exclude"] = [_entry_beside(text, folder, where) for text in reading["exclude"]]
     try:
         options = ReadingOptions(**reading)
         _ = options.rules, options.chosen_map  # refuses what makes no sense
-        transforms = tuple(transform_of(_transform_beside(like, folder)) for like in written)
+        transforms = tuple(transform_of(_transform_beside(like, folder, where)) for like in written)
     except ConfigError as error:
         raise ConfigError(f"{where} ({name}): {error}") from error
     statistics = _file_beside(values["statistics"], folder, f"{where}: statistics") if "statistics" in values else None
     return MixtureSet(name, source, float(weight), options, transforms, statistics)
+
+
+_LISTS = ("where", "where_step", "exclude")
+_TEXTS = ("split", "split_by", "keep_by", "idle", "map", "filter")
+
+
+def _texts_of(written: Any) -> tuple[Any, ...]:
+    return (written,) if isinstance(written, str) else tuple(written)
 
 
 def _is_whole(value: Any) -> bool:
@@ -421,17 +520,31 @@ _PLAIN: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "length": ("a number of episodes, at least 1", lambda value: _is_whole(value) and value >= 1),
     "columns": (" or ".join(COLUMNS), lambda value: value in COLUMNS),
     "shuffle": (
-        'a number of items, true, false or "global"',
-        lambda value: isinstance(value, (int, bool)) or value == "global",
+        'a number of items of at least 0, true, false or "global"',
+        lambda value: isinstance(value, bool) or (_is_whole(value) and value >= 0) or value == "global",
     ),
 }
 """Keys of a mixture with plain values -> what is expected, and whether a value is that."""
 
 
+def _expanded(text: str, where: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # no such user
+        raise ConfigError(f"{where}: {shortened(repr(text))}: {error}") from error
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # too long for a name, or with a NUL
+        return False
+
+
 def _file_beside(text: Any, folder: Path, where: str) -> Path:
     if not isinstance(text, (str, Path)) or not str(text):
-        raise ConfigError(f"{where}: expected the name of a file, got {text!r}")
-    return folder / Path(text).expanduser()
+        raise ConfigError(f"{where}: expected the name of a file, got {shortened(repr(text))}")
+    return folder / _expanded(str(text), where)
 
 
 def _entry_beside(entry: Any, folder: Path, where: str) -> Any:
@@ -439,13 +552,13 @@ def _entry_beside(entry: Any, folder: Path, where: str) -> Any:
     return f"@{_file_beside(entry[1:], folder, f'{where}: exclude')}" if is_file else entry
 
 
-def _transform_beside(written: Any, folder: Path) -> TransformLike:
+def _transform_beside(written: Any, folder: Path, where: str) -> TransformLike:
     """Names of files are relative to the folder of the mixture file; text with options, and mappings, stay."""
     if isinstance(written, (list, tuple)):
-        return [_transform_beside(part, folder) for part in written]
+        return [_transform_beside(part, folder, where) for part in written]
     if isinstance(written, str) and "=" not in written:
-        beside = folder / Path(written).expanduser()
-        return beside if beside.exists() or not written.startswith("open_x/") else written
+        beside = _file_beside(written, folder, f"{where}: transform")
+        return beside if _exists(beside) or not written.startswith("open_x/") else written
     like: TransformLike = written
     return like
 
@@ -474,7 +587,7 @@ class _OpenMixture:
     def __init__(self, mixture: Mixture) -> None:
         self.mixture, self.store = mixture, Rules()
         self.store.known = vars(mixture).get(_KNOWN, {})
-        self.parts = [SetSource.open(self, own) for own in mixture.sets]
+        self.parts = [SetSource.open(self, entry) for entry in mixture.sets]
         self.names = [part.name for part in self.parts]
 
     @property
@@ -486,7 +599,7 @@ class _OpenMixture:
     def shares(self) -> list[float]:
         """Of the samples, adding up to 1."""
         counts = [transitions if self.mixture.balance else 1 for _, transitions in self.counts]
-        products = [own.weight * count for own, count in zip(self.mixture.sets, counts)]
+        products = [entry.weight * count for entry, count in zip(self.mixture.sets, counts)]
         return [product / sum(products) for product in products]
 
     @property
@@ -501,23 +614,53 @@ class _OpenMixture:
         if normalization is None:
             return ()
         paths = [normalization.paths(part.recorded_columns) for part in self.parts]
-        for part, own in zip(self.parts, paths):
-            if missing := [path for path in own if path not in part.recorded_columns]:
+        for part, paths_of_set in zip(self.parts, paths):
+            if missing := [path for path in paths_of_set if path not in part.recorded_columns]:
                 there = ", ".join(part.recorded_columns)
                 raise SourceError(
                     f'{self.mixture.where}: normalize: set "{part.name}": no column "{missing[0]}"{did_you_mean(missing[0], part.recorded_columns)}; there are: {there}'
                 )
-        return tuple(path for path in paths[0] if all(path in own for own in paths))
+        return tuple(path for path in paths[0] if all(path in paths_of_set for paths_of_set in paths))
 
     @cached_property
     def merged(self) -> DatasetStatistics:
         """The statistics of the normalised columns of all sets together."""
         if self.mixture.statistics is not None:
             return DatasetStatistics.read(self.mixture.statistics)
-        every = [part.statistics for part in self.parts]
+        statistics = [part.statistics for part in self.parts]
         return DatasetStatistics.merge(
-            [replace(own, columns={path: own[path] for path in self.paths}) for own in every]
+            [replace(of_set, columns={path: of_set[path] for path in self.paths}) for of_set in statistics]
         )
+
+
+class ShiftedRewards(Wrapper):
+    """The episodes of a source, every reward one step back, as `reward_last=shift` of a transform asks for; they keep their names.
+
+    One that would lose a first reward has that among its faults, so that validation refuses it as in a push.
+    """
+
+    def encoded(self, paths: Collection[str]) -> ShiftedRewards:
+        return ShiftedRewards(self._source.encoded(paths), self.name)
+
+    def without(self, paths: Collection[str]) -> ShiftedRewards:
+        return ShiftedRewards(self._source.without(paths), self.name)
+
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
+        for episode in self._source.read(start, stop, is_known):
+            yield episode if isinstance(episode, KnownEpisode) else self._shifted(episode)
+
+    def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
+        return ((number, self._shifted(episode)) for number, episode in self._source.at(numbers))
+
+    def metadata_of(self, number: int) -> Mapping[str, Any] | None:
+        return self._source.metadata_of(number)
+
+    @staticmethod
+    def _shifted(episode: Episode) -> Episode:
+        lost = tuple((problem.path, f"reward_last=shift: {problem.fact}") for problem in check_first_reward(episode))
+        return replace(Conventions(last_reward=SHIFT).apply(episode), faults=(*episode.faults, *lost))
 
 
 class SetSource(Wrapper):
@@ -526,7 +669,7 @@ class SetSource(Wrapper):
     Args:
       source: filtered and transformed.
       whole: the mixture.
-      own: what the mixture says of the set.
+      entry: what the mixture says of the set.
       findings: counts and statistics, shared by all that are made of the set.
       first: the set with all its columns, by which it is normalised and named; None for itself.
     """
@@ -535,38 +678,39 @@ class SetSource(Wrapper):
         self,
         source: Source,
         whole: _OpenMixture,
-        own: MixtureSet,
+        entry: MixtureSet,
         findings: tuple[_Once[tuple[int, int]], _Once[DatasetStatistics]],
         first: SetSource | None = None,
     ) -> None:
-        super().__init__(source, own.name)
-        self._whole, self._own, self._found = whole, own, findings
+        super().__init__(source, entry.name)
+        self._whole, self._entry, self._findings = whole, entry, findings
         self._first = first or self
 
     @staticmethod
-    def open(whole: _OpenMixture, own: MixtureSet) -> SetSource:
+    def open(whole: _OpenMixture, entry: MixtureSet) -> SetSource:
         try:
-            opened = mapped(filtered(open_source(own.source), own.options.rules), own.options.chosen_map)
+            opened = mapped(filtered(open_source(entry.source), entry.options.rules), entry.options.chosen_map)
         except (SourceError, ConfigError) as error:
-            raise SourceError(f'{whole.mixture.where}: set "{own.name}": {error}') from error
+            raise SourceError(f'{whole.mixture.where}: set "{entry.name}": {error}') from error
         source: Source = opened
-        for transform in own.transforms:
+        for transform in entry.transforms:
             source = transformed(source, transform)
-        source = LastStep(source) if own.options.last_step == REPEAT else source
+        source = LastStep(source) if entry.options.last_step == REPEAT else source
+        source = ShiftedRewards(source) if entry.shifts_rewards else source
         share_findings(source, whole.store)
-        counts = _Once(whole.store, ("counts", own.label), lambda: _count(source))
-        statistics = _Once(whole.store, ("statistics", own.label), lambda: hooks.statistics_of(source))
-        return SetSource(source, whole, own, (counts, statistics))
+        counts = _Once(whole.store, ("counts", entry.label), lambda: _count(source))
+        statistics = _Once(whole.store, ("statistics", entry.label), lambda: hooks.statistics_of(source))
+        return SetSource(source, whole, entry, (counts, statistics))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _open_set, (self._whole.mixture, self.name)
 
     def _of(self, source: Source) -> SetSource:
-        return SetSource(source, self._whole, self._own, self._found, self._first)
+        return SetSource(source, self._whole, self._entry, self._findings, self._first)
 
     @property
     def findings(self) -> tuple[Finding[Any], ...]:
-        return (*super().findings, *self._found)
+        return (*super().findings, *self._findings)
 
     @cached_property
     def recorded_columns(self) -> Mapping[str, ArraySpec]:
@@ -582,10 +726,10 @@ class SetSource(Wrapper):
     def counts(self) -> tuple[int, int]:
         """Episodes and transitions. Raises `SourceError` without any."""
         with self._naming():
-            episodes, transitions = self._found[0].value
+            episodes, transitions = self._findings[0].value
         if not episodes or not transitions:
             raise SourceError(
-                f'{self._whole.mixture.where}: set "{self.name}" ({self._own.source}): expected at least one transition, found '
+                f'{self._whole.mixture.where}: set "{self.name}" ({self._entry.source}): expected at least one transition, found '
                 f"{counted(episodes, 'episode')} without any; leave the set out"
             )
         return episodes, transitions
@@ -593,14 +737,14 @@ class SetSource(Wrapper):
     @cached_property
     def statistics(self) -> DatasetStatistics:
         """Before it is normalised."""
-        file, common = self._own.statistics, self._whole.mixture.statistics
+        file, common = self._entry.statistics, self._whole.mixture.statistics
         with self._naming():
             if file is not None:
                 return DatasetStatistics.read(file)
             normalization = self._whole.mixture.normalization
             if common is not None and normalization is not None and normalization.by == BY_SET:
                 return DatasetStatistics.read(common, self.name)
-            return replace(self._found[1].value, source=self.name)
+            return replace(self._findings[1].value, source=self.name)
 
     @cached_property
     def normalizer(self) -> Normalizer | None:
@@ -626,9 +770,9 @@ class SetSource(Wrapper):
         if self._first is not self:
             return self._first.suffix
         normalizer = self.normalizer
-        if not self._own.columns_label and normalizer is None:
+        if not self._entry.columns_label and normalizer is None:
             return ""
-        digest = hashlib.sha256(self._own.columns_label.encode())
+        digest = hashlib.sha256(self._entry.columns_label.encode())
         for path, column in _columns_of(normalizer):
             for values in (column.center, column.scale, column.low, column.high, column.mask):
                 digest.update(f"{path}|{np.asarray(values, np.float64).tolist()}".encode())
@@ -759,8 +903,8 @@ class MixtureSource(MixedSource):
     def notices(self) -> tuple[Notice, ...]:
         """The sets', and their shares."""
         shares = "; ".join(
-            f"{name} {share:.2%} (weight {own.weight:g}, {counted(transitions, 'transition')})"
-            for name, share, own, (_, transitions) in zip(
+            f"{name} {share:.2%} (weight {entry.weight:g}, {counted(transitions, 'transition')})"
+            for name, share, entry, (_, transitions) in zip(
                 self._opened.names, self._opened.shares, self.mixture.sets, self._opened.counts
             )
         )

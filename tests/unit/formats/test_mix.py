@@ -11,13 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.episode import Episode, Notice
+from rlds2reverb.episode import Episode, Notice, gaps_around, name_of_whole
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats import open_source
+from rlds2reverb.formats.filtered import Filtered
+from rlds2reverb.formats.filters import KeepRanges
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.mix import COMMON, MixedSource
 from rlds2reverb.formats.source import as_source
 from rlds2reverb.specs import ImageSpec, flatten
+from tests.support.profiles import examples
 
 
 def episode(name: str, **more: Any) -> Episode:
@@ -147,6 +150,8 @@ def test_remarks_of_parts_come_with_their_names() -> None:
         ({"weights": [1]}, "expected 2 positive numbers"),
         ({"weights": [1, 0]}, "expected 2 positive numbers"),
         ({"weights": [1, float("inf")]}, "expected 2 positive numbers"),
+        ({"weights": [1e308, 1e308]}, "expected 2 positive numbers with a finite sum"),
+        ({"weights": [1, 10**400]}, "expected 2 positive numbers with a finite sum"),
         ({"seed": -1}, "seed -1"),
         ({"length": 0}, "length 0"),
         ({"columns": "some"}, 'columns "some"'),
@@ -222,3 +227,58 @@ def test_images_that_all_parts_keep_stay_encoded() -> None:
     mix = MixedSource([part("a", 1), part("b", 1)])
     assert mix.images() == {}
     assert mix.shard(0, 2).images() == {}
+
+
+@given(
+    lengths=st.lists(st.integers(2, 9), min_size=2, max_size=5, unique=True),
+    seed=st.integers(0, 99),
+    further=st.tuples(st.booleans(), st.booleans()),
+    length=st.none() | st.integers(6, 20),
+)
+@examples(40)
+def test_runs_of_a_filter_keep_their_gaps_where_columns_are_left_out(
+    lengths: list[int], seed: int, further: tuple[bool, bool], length: int | None
+) -> None:
+    rng = np.random.default_rng(seed)
+    parts = []
+    for at, has_more in enumerate(further):
+        episodes = []
+        for rows in lengths:
+            numbers = np.arange(rows)
+            columns = {
+                "observation": rng.normal(size=(rows, 2)),
+                "action": rng.normal(size=rows),
+                "is_first": numbers == 0,
+                "is_last": numbers == rows - 1,
+                **({"more": rng.normal(size=rows)} if has_more else {}),
+            }
+            episodes.append(Episode(columns, {"name": f"{at}{rows}"}))
+        whole = EpisodeList(episodes, "ab"[at])
+        ranges = {
+            recorded.id: [
+                [0, int(rng.integers(1, len(recorded) + 1))],
+                [int(rng.integers(1, len(recorded))), len(recorded)],
+            ]
+            for recorded in whole
+        }
+        parts.append(Filtered(whole, [KeepRanges.of(ranges)]))
+    runs = {(run.metadata["name"], run.columns["action"].tobytes()): run for part in parts for run in part}
+    mixed = list(MixedSource(parts, columns=COMMON, length=length))
+    wholes: dict[str, set[str]] = {}
+    for run in mixed:
+        of_part = runs[run.metadata["name"], run.columns["action"].tobytes()]
+        assert gaps_around(run.id) == gaps_around(of_part.id)
+        if any(gaps_around(run.id)):
+            wholes.setdefault(run.metadata["name"], set()).add(name_of_whole(run.id))
+            is_cut_down = further[int(run.metadata["name"][0])] and not all(further)
+            assert ("|common=" in run.id) == is_cut_down  # nothing else counts as stored, or as new, wrongly
+            assert run.id.startswith(f"{of_part.id}|common=" if is_cut_down else of_part.id)
+    assert all(len(names) == 1 for names in wholes.values())  # by which `choose` draws once for an episode
+    if length is None:
+        assert len({run.id for run in mixed}) == len(mixed) == len(runs)
+
+
+def test_mixes_too_deep_within_one_another_are_refused() -> None:
+    assert open_source(f"{'mix:' * 16}bundled:cartpole").episode_count
+    with pytest.raises(SourceError, match="at most 16 mixes within one another"):
+        open_source(f"{'mix:' * 3000}bundled:cartpole")

@@ -19,7 +19,7 @@ import rlds2reverb
 from rlds2reverb import Client, Episode, Mixture
 from rlds2reverb.cli import cli
 from rlds2reverb.episode import Array
-from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError, ViewError
+from rlds2reverb.errors import ConfigError, InvalidEpisode, Rlds2ReverbError, SourceError, ViewError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.mix import NamedSource
@@ -281,7 +281,7 @@ REFUSED: list[tuple[dict[str, Any], type[Rlds2ReverbError], str]] = [
             ConfigError,
             r"sets\[1\] \(npz:.*\): weight .*: expected a number above 0",
         )
-        for weight in (0, -1.5, float("nan"), float("inf"), True, "2")
+        for weight in (0, -1.5, float("nan"), float("inf"), True, "2", 1e308, 10**400, 1e-300)
     ),
     ({"sets": ["{a}", {"source": "{a}", "weight": 2}]}, ConfigError, r'sets\[1\]: "npz:.*" is there twice'),
     ({"sets": ["{a}", {"source": "{a}", "name": "b"}]}, ConfigError, r'sets\[1\]: "b" is there twice \(npz:'),
@@ -323,7 +323,41 @@ REFUSED: list[tuple[dict[str, Any], type[Rlds2ReverbError], str]] = [
         SourceError,
         r'set "npz:.*mask of "action": expected 3 bools',
     ),
-    ({"sets": ["{a}"], "statistics": "a.json"}, ConfigError, "statistics go with normalize"),
+    ({"sets": ["{a}"], "statistics": "a.json"}, ConfigError, "mixture: statistics go with normalize"),
+    (
+        {"sets": [{"source": "{a}", "statistics": "no.json", "name": "x"}]},
+        ConfigError,
+        'mixture: set "x": statistics go with normalize',
+    ),
+    (
+        {
+            "sets": [{"source": "{a}", "statistics": "a.json", "name": "x"}],
+            "statistics": "b.json",
+            "normalize": "merged",
+        },
+        ConfigError,
+        'set "x": statistics: those of the mixture are the merged ones already',
+    ),
+    (
+        {"sets": ["{a}"], "normalize": {"columns": 5}},
+        ConfigError,
+        "normalize.columns: expected the path of a column.*5",
+    ),
+    ({"sets": ["{a}"], "normalize": {"columns": []}}, ConfigError, r"normalize.columns: expected .*got \[\]"),
+    ({"sets": ["{a}"], "normalize": {"mode": {}}}, ConfigError, r"normalize.mode: expected .*got {}"),
+    ({"sets": ["{a}"], "normalize": {"epsilon": True}}, ConfigError, "normalize.epsilon: expected a number.*True"),
+    ({"sets": ["{a}"], "normalize": {"clip": 10**400}}, ConfigError, "normalize.clip: expected true, false"),
+    (
+        {"sets": ["{a}"], "where": 5},
+        ConfigError,
+        r"sets\[0\] \(npz:.*\): where: expected a text, or a list of texts, got 5",
+    ),
+    (
+        {"sets": ["{a}"], "exclude": {"a": 1}},
+        ConfigError,
+        r"exclude: expected a text, or a list of texts, got {'a': 1}",
+    ),
+    ({"sets": ["{a}"], "shuffle": -5}, ConfigError, "mixture: shuffle: expected a number of items of at least 0.*-5"),
     ({"sets": [{"source": "{a}", "transform": "renme=a:b"}]}, ConfigError, r"sets\[0\] \(npz:.*no option"),
     ({"sets": [{"source": "{a}", "where": None}]}, ConfigError, "where has no value"),
     ({"sets": [{"source": "{a}", "map": "nowhere:f"}]}, ConfigError, r"sets\[0\] .*cannot be imported"),
@@ -356,6 +390,107 @@ def test_what_makes_no_sense_is_refused(
     with pytest.raises(error, match=words), Client(MemoryTransport(server)) as client:
         client.push(Mixture.of(fill(config)).source(), "replay")
     assert not server.items.get("replay")
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.sampled_from(
+        [10**400, -(10**400), "", "a", "@a", "~nobody-there/a", "a\0b", "success", "set", "merged", "all"]
+    )
+    | st.integers(-9, 9)
+    | st.floats()
+    | st.text(max_size=5),
+    lambda inside: (
+        st.lists(inside, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["a", "mode", "columns", "source", "action"]) | st.integers(), inside, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+KEYS = [*mixture_module._OF_A_MIXTURE, *mixture_module._OF_A_SET]
+
+
+@given(
+    st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=2),
+    st.dictionaries(st.sampled_from(mixture_module._OF_A_SET), VALUES, max_size=2),
+    st.dictionaries(
+        st.sampled_from(["by", "mode", "columns", "masks", "clip", "epsilon"]), VALUES, min_size=1, max_size=2
+    ),
+)
+@examples(300)
+def test_any_value_of_any_key_makes_a_mixture_or_is_refused_by_name(
+    config: dict[str, Any], entry: dict[str, Any], normalize: dict[str, Any]
+) -> None:
+    for tried in (
+        {"sets": ["bundled:cartpole"], **config},
+        {"sets": [{"source": "bundled:cartpole", **entry}]},
+        {"sets": ["bundled:cartpole"], "normalize": normalize},
+    ):
+        try:
+            mixture = Mixture.of(tried, "a.yaml")
+        except (ConfigError, ViewError) as error:
+            assert "a.yaml" in str(error)
+            continue
+        weights = [own.weight for own in mixture.sets]
+        assert all(0 < weight < np.inf for weight in weights)
+        assert mixture.normalization is None or mixture.normalization.columns != ()
+
+
+@given(st.lists(st.floats(1e-100, 1e100), min_size=1, max_size=4))
+@examples(20)
+def test_shares_of_any_weights_are_positive_and_add_up(weights: list[float]) -> None:
+    sets = [
+        {"source": f"bundled:cartpole@train[:{number + 2}]", "weight": weight} for number, weight in enumerate(weights)
+    ]
+    mixture = Mixture.of({"sets": sets, "balance": True})
+    assert all(share > 0 for share in mixture.shares().values())
+    assert abs(sum(mixture.shares().values()) - 1) < 1e-9
+
+
+@pytest.mark.parametrize("is_of_all", [False, True])
+@pytest.mark.parametrize("further", [{}, {"rename": {"observation": "observation/state"}}])
+def test_rewards_are_shifted_as_in_a_push_with_the_same_transform(
+    is_of_all: bool, further: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "set").mkdir()
+    for number, rows in enumerate((2, 5, 9)):
+        columns = {**rows_of(number, rows), "reward": np.arange(rows, dtype=np.float32)}
+        np.savez(tmp_path / "set" / f"{number}.npz", **columns)
+    source, transform = f"npz:{tmp_path}/set", {"reward_last": "shift", **further}
+    config: dict[str, Any] = {"sets": [{"source": source, "name": "s"}]}
+    (config if is_of_all else config["sets"][0])["transform"] = transform
+    for last_step in ("as_recorded", "repeat"):
+        mixture = Mixture.of({**config, "last_step": last_step})
+        plain = rlds2reverb.local(source, "transition", transform=transform, last_step=last_step)
+        shifted = rlds2reverb.local(mixture.source(), "transition")
+        for (expected, _), (data, _) in zip(plain, shifted, strict=True):
+            np.testing.assert_array_equal(data["next"]["reward"], expected["next"]["reward"])
+        unshifted = Mixture.of({"sets": [{"source": source, "name": "s"}], "last_step": last_step})
+        names, other_names = ({episode.id for episode in mixed.source()} for mixed in (mixture, unshifted))
+        assert not names & other_names  # of other items
+        for light, whole in zip(mixture.source().without(["action"]), mixture.source(), strict=True):
+            np.testing.assert_array_equal(light.columns["reward"], whole.columns["reward"])
+    np.savez(tmp_path / "set" / "lost.npz", **{**rows_of(7, 4), "reward": np.full(4, 2.5, np.float32)})
+    batches = rlds2reverb.local(Mixture.of(config).source(), "transition", on_invalid="skip")
+    assert sum(len(info.key) for _, info in batches) == 1 + 4 + 8
+    with pytest.raises(InvalidEpisode, match=r"reward_last=shift: step 0 has reward 2\.5"):
+        list(rlds2reverb.local(Mixture.of(config).source(), "transition"))
+
+
+def test_a_mixture_within_itself_is_refused(tmp_path: Path) -> None:
+    for name, inside in (("a", "b"), ("b", "a"), ("outer", "a")):
+        (tmp_path / f"{name}.yaml").write_text(f'sets: ["bundled:cartpole", "mix:{tmp_path}/{inside}.yaml?seed=3"]')
+    for name in ("a", "outer"):
+        with pytest.raises(SourceError, match=r"contains itself: .*[ab].yaml > .*[ab].yaml > .*[ab].yaml"):
+            open_source(f"mix:{tmp_path}/{name}.yaml")
+        code, output = run("inspect", f"mix:{tmp_path}/{name}.yaml")
+        assert code == 1
+        assert "contains itself" in output
+    (tmp_path / "a.yaml").write_text('sets: ["bundled:cartpole"]')
+    (tmp_path / "b.yaml").write_text(f'sets: ["mix:{tmp_path}/a.yaml", "mix:{tmp_path}/a.yaml?seed=1"]')
+    assert open_source(f"mix:{tmp_path}/b.yaml").episode_count  # the same file twice, beside itself
 
 
 def test_statistics_of_another_width_are_refused(two: dict[str, Any], tmp_path: Path) -> None:
