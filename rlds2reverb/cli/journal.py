@@ -88,7 +88,7 @@ def command(table: str | None, last: int | None, parquet: Path | None, as_json: 
         _print_lines(lines, has_servers=len(infos) > 1)
 
 
-_HEAD = ("ID", "WHEN", "WHAT", "STATE", "TABLES", "EPISODES", "ITEMS", "NEW", "WHO", "FROM")
+_HEAD = ("WHEN", "WHAT", "STATE", "TABLES", "EPISODES", "ITEMS", "NEW", "WHO", "FROM")
 
 
 def _print_lines(entries: Sequence[Entry], has_servers: bool) -> None:

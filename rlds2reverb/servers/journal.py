@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
@@ -22,10 +21,9 @@ from msgspec import Meta, Struct
 
 from rlds2reverb.errors import TransportError, WireError
 from rlds2reverb.plain import Count
-from rlds2reverb.servers.own_tables import MOST_ITEMS, delete_records, read_records, tidy, write_records
+from rlds2reverb.servers.own_tables import delete_records, read_records, tidy, write_records
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.retry import Deadlines
-from rlds2reverb.wire.messages import ServerInfo
 
 JOURNAL = "rlds2reverb.journal"
 """The table."""
@@ -110,11 +108,6 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-@cache
-def _version() -> str:
-    return version("rlds2reverb")
-
-
 def new_entry(kind: Literal["push", "write", "delete", "restore", "reset"], **fields: Any) -> JournalEntry:
     """An entry of work that begins now, by this user and process."""
     user = str(os.getuid()) if hasattr(os, "getuid") else ""
@@ -127,7 +120,7 @@ def new_entry(kind: Literal["push", "write", "delete", "restore", "reset"], **fi
         user=user,
         host=socket.gethostname(),
         process=os.getpid(),
-        program=_version(),
+        program=version("rlds2reverb"),
         **fields,
     )
 
@@ -156,10 +149,9 @@ def _name_at_begin(entry: JournalEntry) -> str:
     return f"{entry.id} began"
 
 
-def tidy_journal(transport: Transport, info: ServerInfo) -> None:
-    """Joins entries when there were many at an earlier answer of the server; see `own_tables.tidy`."""
-    if info.own_tables[JOURNAL].current_size >= MOST_ITEMS:
-        tidy(transport, JOURNAL)
+def tidy_journal(transport: Transport) -> None:
+    """Joins entries when there are many; see `own_tables.tidy`."""
+    tidy(transport, JOURNAL)
 
 
 def read_journal(transport: Transport, seconds: float = 60.0) -> list[JournalEntry]:
