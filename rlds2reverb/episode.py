@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,9 @@ _ROWS = re.compile(r"\[(?P<start>\d*):(?P<stop>\d*)\](?P<signs>[#|][^\[\]]*)?\Z"
 
 ROW_BEHIND = "|last_step=repeat"
 """Behind the name of an episode that got a row behind its last one (`formats.last_step`)."""
+
+_SIGNS = re.compile(rf"(\|\d+|\|set=[0-9a-f]+|{re.escape(ROW_BEHIND)})+\Z", re.ASCII)
+"""Behind the names that callers gave: the number of a pass (`formats.mix`), the set of a mixture, a row behind the last one."""
 
 _MERGED_AT = 1 << 16
 """Names that are kept in a Python set before they join the sorted array; at 10^7 episodes the array is merged 150 times."""
@@ -81,11 +84,12 @@ def name_of_rows(name: str, start: int, stop: int, rows: int) -> str:
 def name_of_whole(name: str) -> str:
     """The name of the episode that some rows are of, whichever copy of it and whichever pass over it that is.
 
-    >>> name_of_whole("content:0a#2[5:]"), name_of_whole("run#7[:3]")
-    ('content:0a', 'run#7')
+    >>> name_of_whole("content:0a#2[5:]"), name_of_whole("run#7[:3]|2"), name_of_whole("run#7|2")
+    ('content:0a', 'run#7', 'run#7')
     """
-    whole = _ROWS.sub("", name)
-    return re.split("[#|]", whole, maxsplit=1)[0] if is_content(whole) else whole
+    while is_run(name):
+        name = _ROWS.sub("", name)
+    return re.split("[#|]", name, maxsplit=1)[0] if is_content(name) else _SIGNS.sub("", name)
 
 
 def gaps_around(name: str) -> tuple[bool, bool]:
@@ -108,6 +112,11 @@ def rows_and_signs(name: str) -> tuple[str, str]:
         return match[0].removesuffix(signs), signs
     _, sign, text = name.partition("|")
     return "", f"{sign}{text}"
+
+
+def is_run(name: str) -> bool:
+    """Whether the episode of this name is some rows of one, because filters took out others."""
+    return "[" in name and _ROWS.search(name) is not None
 
 
 def number_of(name: str) -> int:
@@ -256,6 +265,14 @@ STEP_FIELDS = (OBSERVATION, ACTION, REWARD, DISCOUNT, IS_FIRST, IS_LAST, IS_TERM
 _LONGEST_NAME = 200
 
 
+class EpisodeCut(NamedTuple):
+    """The columns that rows were taken from, and which rows: from `start` to `stop`."""
+
+    columns: Mapping[str, Array]
+    start: int
+    stop: int
+
+
 @dataclass(frozen=True, eq=False)
 class Episode:
     """One episode as columns.
@@ -269,6 +286,8 @@ class Episode:
       faults: columns that could not be read: (path of a recorded column, why). Validation refuses an episode that has any.
       dataset: where its dataset lies, the same text however the dataset is spelled and whichever of its episodes are read; "" where that is
         not known.
+      is_last_recorded: whether the last row is known to have an action, even if it is zeros, as a transform may make it.
+      cut: of some rows of an episode (`is_run`), what they were taken from; None where that is not at hand, as in another process.
 
     Columns of unequal length are not refused here: validation reports them, so that a quarantine
     report can name them.
@@ -283,6 +302,8 @@ class Episode:
     faults: tuple[tuple[str, str], ...] = ()
     where: str = ""
     dataset: str = ""
+    is_last_recorded: bool = False
+    cut: EpisodeCut | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         columns = {path: _read_only(path, column) for path, column in self.columns.items()}
@@ -292,7 +313,8 @@ class Episode:
             object.__setattr__(self, "id", content_name(content_digest(columns)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Episode, (dict(self.columns), dict(self.metadata), self.id, self.faults, self.where, self.dataset)
+        fields = (self.id, self.faults, self.where, self.dataset, self.is_last_recorded)
+        return Episode, (dict(self.columns), dict(self.metadata), *fields)
 
     def __len__(self) -> int:
         """The number of rows T. When the lengths differ, that of the first column."""

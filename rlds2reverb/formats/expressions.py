@@ -6,8 +6,9 @@
 | `EXPRESSION[2]`, `EXPRESSION[:6]`, `EXPRESSION[-2:]` | one of the numbers along the last axis, or some of them, as Python has it |
 | `NAME(EXPRESSION, ..., VALUE, ...)` | what an operation makes of it (`operations`) |
 
-An expression is checked against the specs of the recorded columns, and then makes whole columns [T, ...] by numpy. It sees one episode, as it was recorded
-and filtered, and nothing beside it: so it makes the same of an episode wherever that is read.
+An expression is checked against the specs of the recorded columns, and then makes whole columns [T, ...] by numpy. It sees one episode, and nothing beside it:
+so it makes the same of an episode wherever that is read. Of rows that filters left it makes what they are in the whole episode; only `delta` has no
+next row at a gap.
 """
 
 from __future__ import annotations
@@ -196,6 +197,18 @@ class Call(Expression):
             raise ConfigError(f"{where}: {self.name}: expected {unfit}{listed and f', got {listed}'}") from None
 
     def make(self, rows: EpisodeRows) -> Array:
+        if not (rows.is_run and self.operation.needs_whole_episode):
+            return self._make(rows)
+        if rows.cut is None or (whole := rows.whole(self.reads)) is None:
+            raise Unusable(
+                self.reads[0] if self.reads else "",
+                f"{self.name} goes by all rows of an episode, and filters took some out: expected its columns as the filters saw them, and not as "
+                "a function (--map) or another transform changed them; make it there, or leave the filters of rows out",
+            )
+        run: Array = self._make(whole)[rows.cut.start : rows.cut.stop]
+        return run
+
+    def _make(self, rows: EpisodeRows) -> Array:
         columns = [inner.make(rows) for inner in self.inputs]
         try:
             return self.operation.make(Inputs(columns, rows), **self.values)
@@ -210,6 +223,9 @@ def no_column(where: str, path: str, there: Sequence[str], what: str = "no colum
 
 
 # From text: a path, brackets, and commas. A name with one of the signs ( ) [ ] , cannot be written; a transform can rename it first.
+
+_DEEPEST = 64
+"""Calls and parts inside each other; each is a level of recursion."""
 
 _TOKEN = re.compile(r"\s*([()\[\],]|[^()\[\],]+)")
 _INDEX = re.compile(r"\s*(-?\d{1,6})\s*|\s*(-?\d{1,6})?\s*:\s*(-?\d{1,6})?\s*", re.ASCII)
@@ -230,7 +246,7 @@ class _Reader:
     """Reads one expression from its beginning to its end."""
 
     def __init__(self, text: str, where: str) -> None:
-        self._text, self._where = text, where
+        self._text, self._where, self._depth = text, where, 0
         self._tokens = [match[1].strip() for match in _TOKEN.finditer(text)]
         self._at = 0
 
@@ -241,15 +257,24 @@ class _Reader:
         return expression
 
     def _expression(self) -> Expression:
+        before = self._depth
+        self._deepen()
         word = self._word("a path or an operation")
         expression = self._call(word) if self._next("(") else self._column(word)
         while self._next("["):
+            self._deepen()
             match = _INDEX.fullmatch(self._word("a number or FROM:TO between [ and ]"))
             if match is None or not self._next("]"):
                 raise self._error("expected a number or FROM:TO between [ and ]")
             start, stop = (None if end is None else int(end) for end in match.groups()[1:])
             expression = Part(expression, slice(start, stop) if match[1] is None else int(match[1]))
+        self._depth = before
         return expression
+
+    def _deepen(self) -> None:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise self._error(f"expected at most {_DEEPEST} operations and brackets inside each other", self._text[:60])
 
     def _column(self, path: str) -> Column:
         if not path.isprintable() or not all(part.strip() for part in path.split("/")):
@@ -296,5 +321,5 @@ class _Reader:
         self._at += 1
         return word
 
-    def _error(self, problem: str) -> ConfigError:
-        return ConfigError(f'{self._where}: "{self._text}": {problem}')
+    def _error(self, problem: str, text: str = "") -> ConfigError:
+        return ConfigError(f'{self._where}: "{(text and f"{text}...") or self._text}": {problem}')

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episode import IS_FIRST, IS_LAST, Array, Episode, KnownEpisode, name_of_rows
+from rlds2reverb.episode import IS_FIRST, IS_LAST, Array, Episode, EpisodeCut, KnownEpisode, name_of_rows
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.source import Finding, IsKnown, LeftOut, Source, Wrapper, add_left_out, columns_of
 from rlds2reverb.text import counted
@@ -350,4 +350,6 @@ def rows_of(episode: Episode, start: int, stop: int, rows: int) -> Episode:
         if flag in columns and len(columns[flag]):
             columns[flag] = columns[flag].copy()
             columns[flag][row] = True
-    return replace(episode, columns=columns, id=name, where=where)
+    whole = EpisodeCut(episode.columns, 0, rows) if episode.cut is None else episode.cut
+    cut = EpisodeCut(whole.columns, whole.start + start, whole.start + stop)
+    return replace(episode, columns=columns, id=name, where=where, cut=cut)

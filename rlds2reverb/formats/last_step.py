@@ -6,7 +6,7 @@ actions. It is an option of every command (`prepare.conventions`), and of the na
 no last observation have it as an option of their own (`rows`; `Reading.has_last_step`).
 
 A last row without an action or a reward stays the last one: it was added for the last observation. So the option changes nothing where RLDS'
-convention is kept already.
+convention is kept already; a transform that makes actions leaves such a row without any (`transformed.LastRow`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ LAST_STEP = "last_step"
 
 
 def last_row_is_added(episode: Episode) -> bool:
-    """Whether the last row holds no transition: its action and reward are 0 (or empty text), or not there. Columns are of one length."""
-    return not any(
+    """Whether the last row holds no transition: its action and reward are 0 (or empty text), or not there.
+
+    A transform may have made zeros of a recorded action; it says so by `is_last_recorded`. Columns are of one length.
+    """
+    return not episode.is_last_recorded and not any(
         any(column[-1:].ravel()) if column.dtype.kind in "OSU" else np.any(column[-1:] != 0)
         for name in (ACTION, REWARD)
         for column in columns_under(episode.columns, name).values()
@@ -56,7 +59,7 @@ def repeat_last_step(episode: Episode) -> Episode:
     for path in (IS_LAST, IS_TERMINAL):
         if path in longer:
             longer[path][-2:-1] = False
-    return replace(episode, columns=longer)
+    return replace(episode, columns=longer, is_last_recorded=False)
 
 
 def take_last_step(name: str) -> tuple[str, bool]:

@@ -5,6 +5,7 @@ Where an episode holds what an operation is not defined for (NaN in a gripper, a
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from rlds2reverb.episode import Array, name_of_whole
+from rlds2reverb.episode import Array, EpisodeCut, name_of_whole
 from rlds2reverb.formats.rotations import ROW_SHAPES, NoRotation, convert_rotations
 from rlds2reverb.specs import ArraySpec, is_plain_number, same_dtype
 from rlds2reverb.text import did_you_mean
@@ -31,11 +32,34 @@ class EpisodeRows:
       columns: as recorded.
       count: number of rows.
       name: `Episode.id`.
+      is_run: whether filters took rows of the episode out (`episode.is_run`).
+      cut: `Episode.cut`.
     """
 
     columns: Mapping[str, Array]
     count: int
     name: str
+    is_run: bool = False
+    cut: EpisodeCut | None = None
+
+    def whole(self, paths: Sequence[str]) -> EpisodeRows | None:
+        """The whole episode, for these columns; None unless each of them still is the part of it that filters left."""
+        if self.cut is None:
+            return None
+        columns, start, stop = self.cut
+        for path in paths:
+            if path not in columns or not _is_same_memory(columns[path][start:stop], self.columns[path]):
+                return None
+        return EpisodeRows(columns, max(map(len, columns.values()), default=0), self.name)
+
+
+def _is_same_memory(column: Array, other: Array) -> bool:
+    return (
+        column.shape == other.shape
+        and column.dtype == other.dtype
+        and column.strides == other.strides
+        and column.ctypes.data == other.ctypes.data
+    )
 
 
 class Unfit(Exception):
@@ -155,12 +179,14 @@ class Operation:
       parameters: its further values, in their order.
       is_variadic: whether it takes any number of columns, one or more.
       lookahead: see `Expression`.
+      needs_whole_episode: whether a row depends on rows far from it, so that what filters take out must be seen, too.
     """
 
     inputs: tuple[str, ...] = ("x",)
     parameters: tuple[_Parameter, ...] = ()
     is_variadic = False
     lookahead = 0
+    needs_whole_episode = False
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         """The spec of a row; raises `Unfit`."""
@@ -258,6 +284,17 @@ def _check_numbers(spec: ArraySpec) -> None:
         raise Unfit("numbers")
 
 
+def _check_held(values: Sequence[float], dtype: np.dtype[Any]) -> None:
+    """Raises `Unfit` for a number that would be infinite in floats of this dtype."""
+    most = float(np.finfo(dtype).max)
+    if large := [value for value in values if abs(value) > most]:
+        raise Unfit(f"numbers that {dtype.name} holds, up to {most:.4g}, and not {large[0]:g}")
+
+
+_MOST_BYTES = 1 << 30
+"""Of a row that is made by its sizes; a row of Reverb's is smaller in any case."""
+
+
 def _check_pixels(spec: ArraySpec, channels: int | None = None) -> None:
     sizes_fit = len(spec.shape) == 3 and channels in (None, spec.shape[2])
     if spec.image is not None:
@@ -278,7 +315,9 @@ class _OnNumbers(Operation):
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         _check_numbers(specs[0])
-        return ArraySpec(specs[0].shape, _float_dtype(specs[0]))
+        dtype = _float_dtype(specs[0])
+        _check_held(list(values.values()), dtype)
+        return ArraySpec(specs[0].shape, dtype)
 
 
 # Grippers: 1 is open and 0 is closed in the actions of Open X-Embodiment that OpenVLA and Octo train on.
@@ -295,12 +334,13 @@ class GripperInvert(_OnNumbers):
 class GripperBinarize(_OnNumbers):
     """1 above OPEN (0.95), 0 below CLOSED (0.05); what lies between takes the next value that is either; without a next one, the last row's own value."""
 
+    needs_whole_episode = True
     parameters = (_Parameter("closed", _number, 0.05), _Parameter("open", _number, 0.95))
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         if values["closed"] > values["open"]:
             raise Unfit("a bound of what is closed below that of what is open")
-        return super().spec(specs)
+        return super().spec(specs, **values)
 
     def make(self, inputs: Inputs, **values: Any) -> Array:
         actions = inputs.decided()
@@ -317,14 +357,15 @@ class GripperBinarize(_OnNumbers):
 
 
 class GripperAbsolute(_OnNumbers):
-    """A gripper that is told to open (below -THRESHOLD, 0.1) or to close (above it), as its state: 1 open, 0 closed, kept between; it starts as the opposite of the first change, open without any."""
+    """1 (open) after x below -THRESHOLD (0.1), 0 (closed) after x above it. Between, the state stays. It starts as the opposite of the first change, or open without any."""
 
+    needs_whole_episode = True
     parameters = (_Parameter("threshold", _number, 0.1),)
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         if values["threshold"] < 0:
             raise Unfit("a threshold of 0 or more")
-        return super().spec(specs)
+        return super().spec(specs, **values)
 
     def make(self, inputs: Inputs, **values: Any) -> Array:
         actions = inputs.decided()
@@ -346,7 +387,7 @@ class Clip(_OnNumbers):
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         if values["low"] > values["high"]:
             raise Unfit("a low bound that is not above the high one")
-        return super().spec(specs)
+        return super().spec(specs, **values)
 
     def make(self, inputs: Inputs, **values: Any) -> Array:
         floats = inputs.floats()
@@ -432,6 +473,7 @@ class Constant(_Filled):
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         if not values["value"]:
             raise Unfit("at least one number")
+        _check_held(values["value"], np.dtype(np.float32))
         return super().spec(specs, **values)
 
     def _values(self, **values: Any) -> Sequence[float]:
@@ -525,8 +567,8 @@ class Reshape(Operation):
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         sizes = [size for size in specs[0].shape if size is not None]
-        numbers = int(np.prod(sizes, dtype=np.int64)) if len(sizes) == len(specs[0].shape) else None
-        if numbers != int(np.prod(values["size"], dtype=np.int64)):
+        numbers = math.prod(sizes) if len(sizes) == len(specs[0].shape) else None
+        if numbers != math.prod(values["size"]):
             raise Unfit(f"as many values as [{', '.join(map(str, values['size']))}] holds")
         return ArraySpec(values["size"], specs[0].dtype)
 
@@ -566,6 +608,8 @@ class Zlib(Operation):
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         decoded = ArraySpec(values["size"], np.dtype(values["dtype"]))
+        if math.prod(values["size"]) * decoded.dtype.itemsize > _MOST_BYTES:
+            raise Unfit(f"at most {_MOST_BYTES:,} bytes in a row, and not {decoded}")
         is_text = specs[0].dtype.kind == "O" and specs[0].image is None and not specs[0].shape
         if not is_text and not (specs[0].shape == decoded.shape and same_dtype(specs[0].dtype, decoded.dtype)):
             raise Unfit(f"strings, or {decoded}")
@@ -575,8 +619,10 @@ class Zlib(Operation):
         column, dtype = inputs.columns[0], np.dtype(values["dtype"]).newbyteorder("<")
         if column.dtype.kind not in "OS":
             return column
-        size = int(np.prod(values["size"], dtype=np.int64)) * dtype.itemsize
+        size = math.prod(values["size"]) * dtype.itemsize
         rows = [_decompress(row, text, size) for row, text in enumerate(column)]
+        if dtype.kind == "b":
+            _check_truth_values(rows)
         return np.frombuffer(b"".join(rows), dtype).reshape(len(column), *values["size"]).astype(values["dtype"])
 
 
@@ -591,7 +637,17 @@ def _decompress(row: int, text: Any, size: int) -> bytes:
         raise BadInput(
             0, f"step {row} holds {more}{min(len(plain), size):,} bytes: expected {size:,} compressed by zlib"
         )
+    if stream.unused_data:
+        raise BadInput(
+            0, f"step {row} has {len(stream.unused_data):,} bytes behind what zlib compressed: expected its end there"
+        )
     return plain
+
+
+def _check_truth_values(rows: Sequence[bytes]) -> None:
+    for row, plain in enumerate(rows):
+        if other := plain.strip(b"\0\1"):
+            raise BadInput(0, f"step {row} holds a byte of {other[0]}: expected truth values, 0 or 1")
 
 
 class CodesToText(Operation):

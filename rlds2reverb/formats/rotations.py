@@ -54,7 +54,7 @@ class NoRotation(ValueError):
 def convert_rotations(rows: Array, source: str, target: str) -> Array:
     """[T, *ROW_SHAPES[source]] -> [T, *ROW_SHAPES[target]] float64.
 
-    NaN stays NaN. A quaternion of zeros, as rows without an action hold, is no rotation at all: the identity.
+    NaN stays NaN. A quaternion, a matrix or 6D of zeros, as rows without an action hold, is no rotation at all: the identity.
 
     Raises:
       NoRotation: a quaternion or a matrix is further than 1 % from length 1, or two vectors of 6D lie on one line.
@@ -62,6 +62,9 @@ def convert_rotations(rows: Array, source: str, target: str) -> Array:
     rows = rows.astype(np.float64)
     if source == target:
         return rows
+    if source in _IDENTITIES:
+        is_empty = ~rows.any(axis=tuple(range(1, rows.ndim)))
+        rows[is_empty] = _IDENTITIES[source]
     if {source, target} == {XYZW, WXYZ}:
         return np.roll(rows, 1 if source == XYZW else -1, axis=-1)
     return _TO[target](_FROM[source](rows))
@@ -178,6 +181,10 @@ _TO: dict[str, Callable[[Array], Array]] = {
     "6d_columns": lambda matrices: _transposed(matrices)[:, :2].reshape(-1, 6),
     "axis_angle": _to_axis_angle,
 }
+
+
+_IDENTITIES = {"matrix": np.eye(3), "6d_rows": np.eye(3)[:2].ravel(), "6d_columns": np.eye(3)[:2].ravel()}
+"""What rows of zeros stand for, where zeros are no rotation and `_FROM` does not see to it."""
 
 
 def _matrices(*rows: list[Array]) -> Array:

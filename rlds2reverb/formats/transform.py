@@ -240,35 +240,35 @@ _PAIRS = {  # option -> how one of its pairs is written, and how people say that
 }
 
 
-def transform_of(given: TransformLike) -> Transform:
-    """The transform that is given; several add up to one, whatever their order.
+def transform_of(like: TransformLike) -> Transform:
+    """The transform that is meant; several add up to one, whatever their order.
 
     Args:
-      given: a `Transform`; text "option=value,..."; a YAML file, by its `Path` or its name; the name of a shipped one, such as
+      like: a `Transform`; text "option=value,..."; a YAML file, by its `Path` or its name; the name of a shipped one, such as
         "open_x/bridge_orig"; a mapping of `Transform`'s fields, alone or below the key "transform"; or a list of these.
 
     Raises:
       ConfigError: says what was expected and what came; for a file, where.
     """
-    if isinstance(given, Transform):
-        return given
-    if isinstance(given, Mapping):
-        return _from_mapping(given, "transform")
-    if isinstance(given, Path):
-        return _read(given)
-    if isinstance(given, str):  # a file whose name looks like options can be written ./NAME
-        match = _OPTION.match(given)
+    if isinstance(like, Transform):
+        return like
+    if isinstance(like, Mapping):
+        return _from_mapping(like, "transform")
+    if isinstance(like, Path):
+        return _read(like)
+    if isinstance(like, str):  # a file whose name looks like options can be written ./NAME
+        match = _OPTION.match(like)
         if match is None:
-            return _read(_file_named(given))
+            return _read(_file_named(like))
         is_file = False
         if match[1] not in OPTIONS:
             with suppress(OSError, ValueError):  # too long for a name, or with a NUL
-                is_file = Path(given).exists()
-        return _read(Path(given)) if is_file else _from_text(given)
-    if isinstance(given, (list, tuple)):
-        return _add_up([transform_of(part) for part in given])
+                is_file = Path(like).exists()
+        return _read(Path(like)) if is_file else _from_text(like)
+    if isinstance(like, (list, tuple)):
+        return _add_up([transform_of(part) for part in like])
     raise ConfigError(
-        f"transform {given!r}: expected text such as resize=observation/image:256x256, a YAML file, or a mapping"
+        f"transform {like!r}: expected text such as resize=observation/image:256x256, a YAML file, or a mapping"
     )
 
 

@@ -25,13 +25,18 @@ from rlds2reverb.episode import (
     Episode,
     KnownEpisode,
     Notice,
+    gaps_around,
+    is_run,
     is_under,
+    repeats_row_before,
 )
 from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.formats.expressions import Column, Expression, Specs, Unusable, no_column
+from rlds2reverb.formats.expressions import Call, Column, Expression, Part, Specs, Unusable, no_column
+from rlds2reverb.formats.last_step import last_row_is_added
 from rlds2reverb.formats.operations import EpisodeRows
+from rlds2reverb.formats.rows import zero_row
 from rlds2reverb.formats.source import ALL, IsKnown, Source, Tally, Wrapper, checked_spec
-from rlds2reverb.formats.transform import Transform, transform_error
+from rlds2reverb.formats.transform import SHIFT, Transform, transform_error
 from rlds2reverb.images import Size
 from rlds2reverb.specs import (
     IMAGE_DTYPES,
@@ -62,7 +67,7 @@ ALWAYS_SELECTED = (REWARD, DISCOUNT, *FLAGS)
 
 
 @dataclass(frozen=True)
-class Made:
+class ColumnRecipe:
     """A column after the transform: what an expression makes of recorded columns, which is then resized and encoded where that is asked for.
 
     Attributes:
@@ -114,17 +119,17 @@ class Made:
         return pixels if self.encoding is None else encode_images(pixels, self.encoding)
 
 
-def made_columns(transform: Transform, recorded: Specs) -> dict[str, Made]:
+def recipes_of(transform: Transform, recorded: Specs) -> dict[str, ColumnRecipe]:
     """Path -> column, for steps of the recorded spec; in the order of the dataset.
 
     Raises:
       ConfigError: an operation that these steps do not allow; the message says what there is.
     """
-    columns = {path: Made(Column(path), spec) for path, spec in recorded.items()}
+    columns = {path: ColumnRecipe(Column(path), spec) for path, spec in recorded.items()}
     for path, expression in transform.expressions.items():
         where = f'transform: make: "{path}"' if path in transform.make else f"transform: {ACTION}"
         columns = {other: column for other, column in columns.items() if not is_under(other, path)}
-        columns[path] = Made(expression, expression.spec(recorded, where))
+        columns[path] = ColumnRecipe(expression, expression.spec(recorded, where))
     _check_nests("make", columns)
     if transform.select:
         _check_matched("select", columns, transform.select)
@@ -144,7 +149,7 @@ def made_columns(transform: Transform, recorded: Specs) -> dict[str, Made]:
     return columns
 
 
-def _check_matched(operation: str, columns: Mapping[str, Made], patterns: Sequence[str]) -> None:
+def _check_matched(operation: str, columns: Mapping[str, ColumnRecipe], patterns: Sequence[str]) -> None:
     for pattern in patterns:
         if not any(_matches(path, pattern) for path in columns):
             raise no_column(f"transform: {operation}", pattern, list(columns))
@@ -158,7 +163,7 @@ def _matches(path: str, pattern: str) -> bool:
     return len(patterns) <= len(names) and all(map(fnmatchcase, names, patterns))
 
 
-def _with_sizes(columns: dict[str, Made], sizes: Mapping[str, Size]) -> dict[str, Made]:
+def _with_sizes(columns: dict[str, ColumnRecipe], sizes: Mapping[str, Size]) -> dict[str, ColumnRecipe]:
     resized = dict(columns)
     for path, size in sizes.items():
         if path not in columns:
@@ -176,7 +181,7 @@ def _with_sizes(columns: dict[str, Made], sizes: Mapping[str, Size]) -> dict[str
     return resized
 
 
-def _with_encodings(columns: dict[str, Made], encodings: Mapping[str, Encoding]) -> dict[str, Made]:
+def _with_encodings(columns: dict[str, ColumnRecipe], encodings: Mapping[str, Encoding]) -> dict[str, ColumnRecipe]:
     encoded, used = dict(columns), set()
     for path, column in columns.items():
         chosen = max((prefix for prefix in encodings if prefix != ALL and is_under(path, prefix)), key=len, default=ALL)
@@ -206,7 +211,7 @@ def _with_encodings(columns: dict[str, Made], encodings: Mapping[str, Encoding])
     return encoded
 
 
-def _rename_columns(columns: dict[str, Made], names: Mapping[str, str]) -> dict[str, Made]:
+def _rename_columns(columns: dict[str, ColumnRecipe], names: Mapping[str, str]) -> dict[str, ColumnRecipe]:
     if not names:
         return columns
     for old in names:
@@ -214,19 +219,19 @@ def _rename_columns(columns: dict[str, Made], names: Mapping[str, str]) -> dict[
             raise no_column("transform: rename", old, list(columns))
         if above := [other for other in names if other != old and is_under(old, other)]:
             raise transform_error("rename", f'"{old}" is part of "{above[0]}"; rename one of them')
-    made: dict[str, Made] = {}
+    renamed_columns: dict[str, ColumnRecipe] = {}
     sources: dict[str, str] = {}
     for path, column in columns.items():
         renamed = next((old for old in names if is_under(path, old)), "")
         new = names[renamed] + path[len(renamed) :] if renamed else path
-        if new in made:
+        if new in renamed_columns:
             raise transform_error("rename", f'"{sources[new]}" and "{path}" would both be named "{new}"')
-        made[new], sources[new] = column, path
-    _check_nests("rename", made)
-    return made
+        renamed_columns[new], sources[new] = column, path
+    _check_nests("rename", renamed_columns)
+    return renamed_columns
 
 
-def _check_nests(operation: str, columns: Mapping[str, Made]) -> None:
+def _check_nests(operation: str, columns: Mapping[str, ColumnRecipe]) -> None:
     """Raises ConfigError for a column that has the name of a nest of others."""
     nests: dict[str, str] = {}  # of all columns: their path -> one of the columns
     for path in columns:
@@ -238,10 +243,101 @@ def _check_nests(operation: str, columns: Mapping[str, Made]) -> None:
         )
 
 
-def left_out(columns: Mapping[str, Made], recorded: Specs) -> tuple[str, ...]:
+def left_out(columns: Mapping[str, ColumnRecipe], recorded: Specs) -> tuple[str, ...]:
     """Recorded columns that none of the new ones is made of."""
     read = {path for column in columns.values() for path in column.reads}
     return tuple(path for path in recorded if path not in read)
+
+
+@dataclass(frozen=True)
+class LastRow:
+    """Whether the last row that is left has an action, which a transform decides by what was recorded (`last_row_is_added`).
+
+    An added row stays one without an action and a reward: else `gripper_invert`, say, would make an action of it, which `last_step=repeat` would
+    take for a recorded one. A recorded row stays one even if zeros are made of its action (`Episode.is_last_recorded`).
+
+    Attributes:
+      paths: new columns that hold zeros in an added row.
+      deciding: recorded columns, all actions and rewards.
+      states: recorded columns of which `delta` makes the last row that is left. Where the added row only repeats them, no next state was recorded
+        for that row, and it is the one without an action; () where it is the added row itself.
+    """
+
+    paths: tuple[str, ...]
+    deciding: tuple[str, ...]
+    states: tuple[str, ...]
+
+    @staticmethod
+    def of(transform: Transform, recipes: Mapping[str, ColumnRecipe], recorded: Specs) -> LastRow | None:
+        """None where nothing is to be done, or the dataset has no actions, which would say what was added."""
+        deciding = tuple(path for path in recorded if _is_action_or_reward(path))
+        lookahead = max((expression.lookahead for expression in transform.expressions.values()), default=0)
+        dropped = transform.dropped_rows[1]
+        if dropped > lookahead or not any(is_under(path, ACTION) for path in deciding):
+            return None
+        # Rewards that will move a step back belong to the row before.
+        names = (ACTION,) if transform.reward_last == SHIFT else (ACTION, REWARD)
+        paths = tuple(
+            path
+            for path, recipe in recipes.items()
+            if any(is_under(path, name) for name in names) and (lookahead or not _keeps_zeros(recipe.expression))
+        )
+        states = {
+            path
+            for expression in transform.expressions.values()
+            if lookahead and expression.lookahead == lookahead
+            for path in _columns_read_ahead(expression)
+            if not _is_action_or_reward(path)
+        }
+        return LastRow(paths, deciding, tuple(sorted(states))) if paths else None
+
+    def is_added(self, recorded: Episode) -> bool | None:
+        """Whether the last row that is left of an episode has no action; None where that cannot be told."""
+        columns = recorded.columns
+        if (
+            not len(recorded)
+            or not columns.keys() >= {*self.deciding, *self.states}
+            or len({len(column) for column in columns.values()}) != 1
+        ):
+            return None
+        return (
+            not gaps_around(recorded.id)[1]
+            and last_row_is_added(recorded)
+            and repeats_row_before([columns[path] for path in self.states], len(recorded) - 1)
+        )
+
+    def empty(self, columns: Mapping[str, Array]) -> dict[str, Array]:
+        """The columns, of which `paths` end with zeros."""
+        emptied = dict(columns)
+        for path in self.paths:
+            if path in columns and len(columns[path]):
+                emptied[path] = columns[path].copy()
+                emptied[path][-1:] = zero_row(columns[path])
+        return emptied
+
+
+def _is_action_or_reward(path: str) -> bool:
+    return is_under(path, ACTION) or is_under(path, REWARD)
+
+
+def _columns_read_ahead(expression: Expression) -> tuple[str, ...]:
+    """Recorded columns of which further rows are looked at."""
+    if isinstance(expression, Part):
+        return _columns_read_ahead(expression.inner)
+    if not isinstance(expression, Call):
+        return ()
+    if expression.operation.lookahead:
+        return expression.reads
+    return tuple(path for inner in expression.inputs for path in _columns_read_ahead(inner))
+
+
+def _keeps_zeros(expression: Expression) -> bool:
+    """Whether it is known to make zeros of rows without an action and a reward."""
+    if isinstance(expression, Column):
+        return _is_action_or_reward(expression.path)
+    if isinstance(expression, Part):
+        return _keeps_zeros(expression.inner)
+    return isinstance(expression, Call) and expression.name == "concat" and all(map(_keeps_zeros, expression.inputs))
 
 
 class Transformed(Wrapper):
@@ -265,13 +361,13 @@ class Transformed(Wrapper):
           SourceError: the source has no spec.
           ConfigError: its steps do not allow the transform.
         """
-        return _with_containers(nested({path: column.spec for path, column in self._made.items()}), self._recorded)
+        return _with_containers(nested({path: column.spec for path, column in self._recipes.items()}), self._recorded)
 
     def images(self) -> Mapping[str, ImageSpec]:
         """The source's, under their new names; without those that are changed or left out."""
         recorded = self._source.images()
         offered = {}
-        for path, column in self._made.items():
+        for path, column in self._recipes.items():
             specs = [recorded.get(picked) for picked in column.picks]
             if specs and specs[0] is not None and all(spec == specs[0] for spec in specs):
                 offered[path] = specs[0]
@@ -281,13 +377,13 @@ class Transformed(Wrapper):
         return offered
 
     def _is_read_elsewhere(self, path: str, offered: Collection[str]) -> bool:
-        picks = set(self._made[path].picks)
-        return any(picks.intersection(column.reads) for other, column in self._made.items() if other not in offered)
+        picks = set(self._recipes[path].picks)
+        return any(picks.intersection(column.reads) for other, column in self._recipes.items() if other not in offered)
 
     def encoded(self, paths: Collection[str]) -> Transformed:
         """As `Source.encoded`; raises SourceError where files stay as they are for one column and are decoded for another."""
-        picked = list(dict.fromkeys(recorded for path in paths for recorded in self._made[path].picks))
-        for path, column in self._made.items():
+        picked = list(dict.fromkeys(recorded for path in paths for recorded in self._recipes[path].picks))
+        for path, column in self._recipes.items():
             if path not in paths and (both := [recorded for recorded in column.reads if recorded in picked]):
                 raise SourceError(
                     f'{self.name}: encoded: "{path}" is made of the images of "{both[0]}", which would stay encoded: keep '
@@ -312,7 +408,7 @@ class Transformed(Wrapper):
         return ((number, self._apply(episode, recorded)) for number, episode in self._read.at(numbers))
 
     def _apply(self, episode: Episode, recorded: Specs) -> Episode:
-        return made_of(episode, self._made, recorded, self._dropped)
+        return made_of(episode, self._recipes, recorded, self._dropped, self._last_row)
 
     def episode_lengths(self) -> Sequence[int] | None:
         lengths = self._read.episode_lengths()
@@ -335,21 +431,23 @@ class Transformed(Wrapper):
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        return left_out(self._made, flatten(self._recorded))
+        return left_out(self._recipes, flatten(self._recorded))
 
     @property
     def encodes(self) -> Mapping[str, bool]:
         inner = self._source.encodes
         taken = {
-            path: inner[column.picks[0]] for path, column in self._made.items() if inner.keys() & set(column.picks[:1])
+            path: inner[column.picks[0]]
+            for path, column in self._recipes.items()
+            if inner.keys() & set(column.picks[:1])
         }
         made_here = {
-            path: column.files is not None for path, column in self._made.items() if column.encoding is not None
+            path: column.files is not None for path, column in self._recipes.items() if column.encoding is not None
         }
         return {**taken, **made_here}
 
     def recorded_paths(self, path: str) -> tuple[str, ...]:
-        picks = self._made[path].expression.picks if path in self._made else ()
+        picks = self._recipes[path].expression.picks if path in self._recipes else ()
         return tuple(recorded for picked in picks or (path,) for recorded in self._source.recorded_paths(picked))
 
     def path_to_encode(self, path: str) -> str:
@@ -366,13 +464,20 @@ class Transformed(Wrapper):
 
     @cached_property
     def _read(self) -> Source:
-        """The source without the columns that nothing is made of."""
-        return self._source.without(self.left_out)
+        """The source without the columns that nothing is made of, and that do not decide about the last row."""
+        # Transforms without `make` are older than this decision, and which columns are read may be part of episodes' names.
+        decides = self._last_row is not None and bool(self._transform.make)
+        deciding = {*self._last_row.deciding, *self._last_row.states} if decides and self._last_row else ()
+        return self._source.without([path for path in self.left_out if path not in deciding])
 
     @cached_property
-    def _made(self) -> dict[str, Made]:
-        made = made_columns(self._transform, flatten(self._recorded))
-        return {path: column for path, column in made.items() if path not in self._lacking}
+    def _last_row(self) -> LastRow | None:
+        return LastRow.of(self._transform, self._recipes, flatten(self._recorded))
+
+    @cached_property
+    def _recipes(self) -> dict[str, ColumnRecipe]:
+        recipes = recipes_of(self._transform, flatten(self._recorded))
+        return {path: recipe for path, recipe in recipes.items() if path not in self._lacking}
 
 
 def transformed(source: Source, transform: Transform) -> Source:
@@ -381,18 +486,23 @@ def transformed(source: Source, transform: Transform) -> Source:
 
 
 def made_of(
-    episode: Episode, new_columns: Mapping[str, Made], recorded: Specs, dropped: tuple[int, int] = (0, 0)
+    episode: Episode,
+    new_columns: Mapping[str, ColumnRecipe],
+    recorded: Specs,
+    dropped: tuple[int, int] = (0, 0),
+    last_row: LastRow | None = None,
 ) -> Episode:
     """An episode as recorded -> with the columns that are made of it, and the faults that prevent further ones.
 
     A column that the recorded spec does not have stays as it is, so that validation refuses it by name. So many of the first and of the last
-    rows are `dropped`; an episode that nothing is left of has a fault that says so.
+    rows are `dropped`; an episode that nothing is left of has a fault that says so. A run of an episode (`is_run`), which filters made that short,
+    is left without rows instead.
     """
     columns: dict[str, Array] = {}
     if episode.faults and not episode.columns:
         return episode
     faults: list[tuple[str, str]] = []
-    rows = EpisodeRows(episode.columns, len(episode), episode.id)
+    rows = EpisodeRows(episode.columns, len(episode), episode.id, is_run(episode.id), episode.cut)
     for path, column in new_columns.items():
         if column.is_taken:  # whatever it is, validation sees it
             if column.reads[0] in episode.columns:
@@ -414,16 +524,20 @@ def made_of(
             columns[path] = unknown_column
     if any(dropped):
         columns = _without_rows(columns, *dropped)
-        if not faults and not episode.faults and len(episode) <= sum(dropped):
+        if not faults and not episode.faults and len(episode) <= sum(dropped) and not is_run(episode.id):
             counts = f"the first {dropped[0]} and the last {dropped[1]}"
             why = (
                 f"has {counted(len(episode), 'row')}: the transform takes {counts} away, and expected one more at least"
             )
             faults.append(("", why))
-    return replace(episode, columns=columns, faults=(*episode.faults, *faults))
+    is_last_recorded = episode.is_last_recorded
+    if last_row is not None and not faults and (is_added := last_row.is_added(episode)) is not None:
+        columns = last_row.empty(columns) if is_added else columns
+        is_last_recorded = not is_added
+    return replace(episode, columns=columns, faults=(*episode.faults, *faults), is_last_recorded=is_last_recorded)
 
 
-def _faults(episode: Episode, column: Made, recorded: Specs) -> list[tuple[str, str]]:
+def _faults(episode: Episode, column: ColumnRecipe, recorded: Specs) -> list[tuple[str, str]]:
     """Why the columns that one is made of cannot be used, each alone or all together."""
     alone = []
     for path in column.reads:

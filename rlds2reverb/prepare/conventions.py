@@ -20,7 +20,8 @@ sets: the last of the whole file; or zeros). What was there is lost, so one can 
 
 Both leave a last row alone that has an action or a reward: it was recorded, not added.
 
-`last_step` "repeat" puts a row behind a last one that has an action or a reward, see `formats.last_step`.
+`last_step` "repeat" puts a row behind a last one that has an action or a reward, see `formats.last_step`. Which rows were added is the same
+before and after a transform (`formats.transformed.LastRow`).
 """
 
 from __future__ import annotations

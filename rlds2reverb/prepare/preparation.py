@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlds2reverb.cuts import Cut
-from rlds2reverb.episode import Array, Episode, Notice, faults, gaps_around
+from rlds2reverb.episode import Array, Episode, Notice, faults, is_run
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, ViewError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.filtered import filtered, share_findings
@@ -297,10 +297,14 @@ class Preparer:
     ) -> Prepared:
         filled, problems, mended = examined
         prepared = Prepared(episode, filled, (*problems, *dataset_problems), mended)
+        may_stop = not is_run(episode.id)  # what filters leave may be short, which is no fault of the data
+        if not may_stop and not len(episode) and not episode.faults:
+            lacking = Problem("no_steps", "", "the transform takes away all rows that filters leave here")
+            self.policy.reject(episode, [lacking], may_stop=False)
+            return prepared._replace(refused=lacking)
         if not self.policy.accepts(episode, prepared.problems, mended):
             return prepared
         cutters = self.cutters if output_numbers is None else [self.cutters[number] for number in output_numbers]
-        may_stop = not any(gaps_around(episode.id))  # what filters leave may be short, which is no fault of the data
         try:
             normalised = self.normalise(filled)
             cuts = [cutter.cut(normalised) for cutter in cutters]

@@ -166,6 +166,8 @@ def test_a_choice_is_a_function_of_the_seed_and_of_the_episode() -> None:
             )
             == 1
         )
+    for other in ("run", "run|2", "run|set=0123456789ab|3", "run|last_step=repeat", "run[2:9]|4", "run[2:9][:3]"):
+        assert made("choose(a, b, c)", other, **columns)[0] == made("choose(a, b, c)", "run", **columns)[0]
     # The other way round, the one that is left.
     pairs = [(made("choose(a, b)", name, **columns)[0], made("choose(b, a)", name, **columns)[0]) for name in names]
     assert set(pairs) == {(0, 1), (1, 0)}
@@ -243,6 +245,14 @@ SPECS = {
         ("reshape(arm, 2, 2)", r"as many values as \[2, 2\] holds"),
         ("cast(word, float32)", "expected numbers"),
         ("constant()", "at least one number"),
+        ("constant(0, 1e39)", "numbers that float32 holds, up to 3.403e.38, and not 1e.39"),
+        ("clip(arm, 0, 1e39)", "numbers that float32 holds"),
+        ("scale(cast(arm, float16), 70000)", "numbers that float16 holds, up to 6.55e.04, and not 70000"),
+        ("gripper_absolute(arm, 1e39)", "numbers that float32 holds"),
+        ("gripper_binarize(arm, -1e39, 1)", "numbers that float32 holds"),
+        ("zlib(word, 65536, 65536, 65536, 65536)", "at most 1,073,741,824 bytes in a row, and not float32"),
+        ("zlib(word, 999999, 999999, 999999, 999999)", "at most 1,073,741,824 bytes"),
+        ("reshape(arm, 65536, 65536, 65536, 65536)", "as many values as"),
     ],
 )  # fmt: skip
 def test_what_columns_do_not_allow_is_refused_before_an_episode_is_read(text: str, message: str) -> None:
@@ -276,11 +286,21 @@ def test_what_columns_do_not_allow_is_refused_before_an_episode_is_read(text: st
         ("a//b", "is no path"),
         ("concat(arm,,arm)", "expected a path or an operation"),
         (7, "expected an expression such as"),
+        ("gripper_invert(" * 65 + "arm" + ")" * 65, "at most 64 operations and brackets"),
+        ("arm" + "[:3]" * 3000, "at most 64 operations and brackets"),
+        ("concat(" * 30 + "arm" + "[:3]" * 40 + ")" * 30, "at most 64 operations and brackets"),
     ],
 )  # fmt: skip
 def test_what_is_written_wrongly_is_refused(text: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^here: .*{message}"):
         expression_of(text, "here")
+
+
+@given(st.lists(st.sampled_from(["[:3]", "[-3:]"]), max_size=50), st.integers(0, 13))
+def test_many_operations_beside_each_other_are_no_depth(parts: list[str], calls: int) -> None:
+    part = "".join(["arm", *parts])
+    text = f"concat({', '.join([part] * (1 + 10 * calls))})"
+    assert expression_of(text, "here").text == text
 
 
 @given(st.text("ab[](),:=1 x/", max_size=12))
@@ -305,6 +325,8 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
         ("zlib(x, 1)", texts(zlib.compress(b"1234"), zlib.compress(b"123")), "step 1 holds 3 bytes: expected 4"),
         ("zlib(x, 1)", texts(zlib.compress(bytes(10**6))), "step 0 holds more than 4 bytes"),
         ("zlib(x, 1)", texts(zlib.compress(b"1234")[:-2]), "step 0 holds 4 bytes: expected 4"),
+        ("zlib(x, 1)", texts(zlib.compress(b"1234") + b"56"), "step 0 has 2 bytes behind what zlib compressed"),
+        ("zlib(x, 2, dtype=bool)", texts(zlib.compress(b"\0\1"), zlib.compress(b"\1\7")), "step 1 holds a byte of 7"),
         ("codes_to_text(x)", np.array([[65], [-1]]), "step 1 has a number that is no code point"),
         ("codes_to_text(x)", np.array([[0xD800]]), "no code point"),
         ("codes_to_text(x)", np.array([[2**40]]), "no code point"),

@@ -6,17 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rlds2reverb
-from rlds2reverb.episode import Array, Episode, content_digest, gaps_around
+from rlds2reverb.episode import FLAGS, Array, Episode, content_digest, gaps_around
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.filtered import filtered
 from rlds2reverb.formats.filters import KeepRanges
-from rlds2reverb.formats.last_step import LastStep, take_last_step
+from rlds2reverb.formats.last_step import LastStep, repeat_last_step, take_last_step
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.registry import SOURCES
-from rlds2reverb.prepare.conventions import Conventions
+from rlds2reverb.formats.transform import transform_of
+from rlds2reverb.formats.transformed import transformed
+from rlds2reverb.prepare.conventions import Conventions, fill_absent
 from tests.support import strategies
 
 
@@ -125,3 +129,57 @@ def test_a_dataset_of_tfds_gives_every_action(tmp_path: Path) -> None:
     assert sum(len(batch.data["action"]) for batch in by_option) == 12
     split = open_source(f"{name}?last_step=repeat,split=train,val_share=0.000001")
     assert sorted(len(episode) for episode in split) == [3, 5, 7]
+
+
+TRANSFORMS = [
+    "make=action:concat(action[:2],gripper_invert(action[2]))",
+    "make=action:gripper_invert(action[2])",
+    "make=action:constant(1),drop=reward",
+    "make=action:gripper_absolute(action[2])",
+    "make=action:concat(action[:2],zeros(1))",
+    "make=action:observation/state,drop_first_rows=1",
+    "make=action:concat(delta(observation/state),action[2])",
+    "make=observation/velocity:delta(observation/state)",
+    "make=action:concat(delta(action[:2]),action[2])",
+    "make=observation/jerk:delta(delta(observation/state))",
+    "make=reward:scale(reward,2,-1)",
+    "action=concat(/action,/observation/state)",
+]
+
+
+@pytest.mark.parametrize("text", ["", *TRANSFORMS])
+@given(data=st.data())
+def test_a_row_that_a_reader_adds_gives_the_transitions_of_recorded_rows(text: str, data: st.DataObject) -> None:
+    """Whatever a transform makes of a last row, with that row and without it."""
+    rows = data.draw(st.integers(4, 7))
+    signs = st.lists(st.lists(st.sampled_from([-1, 0, 1]), min_size=3, max_size=3), min_size=rows, max_size=rows)
+    action = np.array(data.draw(signs), np.float32)
+    action[-1, 0] = 1  # no row of zeros, which would be one without an action
+    columns: dict[str, Array] = {
+        "observation/state": np.random.default_rng(rows).normal(size=(rows, 2)).astype(np.float32),
+        "action": action,
+        "reward": np.zeros(rows, np.float32),
+        "is_first": np.arange(rows) == 0,
+        "is_last": np.arange(rows) == rows - 1,
+    }
+    whole = Episode(columns, {}, "e")
+
+    def transitions(episode: Episode) -> list[dict[str, list[object]]]:
+        source = transformed(EpisodeList([episode], "list"), transform_of(text or {}))
+        made_twice = []
+        for longer in (*LastStep(source), *map(Conventions(last_step="repeat").apply, map(fill_absent, source))):
+            values = {path: longer.columns[path][:-1].tolist() for path in longer.columns if path not in FLAGS}
+            made_twice.append({**values, "rows": [len(longer)]})
+        assert made_twice[0].items() <= made_twice[1].items()
+        assert list(LastStep(source).count_lengths()) == [made_twice[0].pop("rows")[0]]
+        return made_twice[:1]
+
+    assert transitions(repeat_last_step(whole)) == transitions(whole)
+
+
+def test_a_recorded_state_behind_the_last_action_is_a_next_one() -> None:
+    episode = recorded(5, 0, is_added=True)
+    state = np.arange(5, dtype=np.float32)
+    source = EpisodeList([episode.with_columns(observation=state * state)], "list")
+    (relabelled,) = LastStep(transformed(source, transform_of("make=action:delta(observation)")))
+    assert relabelled.columns["action"].tolist() == [1, 3, 5, 7, 0]

@@ -106,6 +106,16 @@ def test_small_and_half_turns_are_exact_enough() -> None:
     )
 
 
+@pytest.mark.parametrize(("source", "target"), itertools.permutations(ROW_SHAPES, 2))
+def test_zeros_are_no_rotation(source: str, target: str) -> None:
+    rows = np.zeros((3, *ROW_SHAPES[source]))
+    rows[1] = convert_rotations(np.array([[0.1, 0.2, 0.3]]), "euler", source)[0]
+    converted = convert_rotations(rows, source, target)
+    assert (converted[0] == converted[2]).all()
+    if {source, target} != {"xyzw", "wxyz"}:  # which only changes their order
+        np.testing.assert_allclose(convert_rotations(converted, target, "matrix")[0], np.eye(3), atol=1e-12)
+
+
 def test_a_quaternion_of_zeros_is_no_rotation_and_nan_stays() -> None:
     rows = np.array([[0.0, 0, 0, 0], [np.nan, 0, 0, 1]])
     euler = convert_rotations(rows, "xyzw", "euler")

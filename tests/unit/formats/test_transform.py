@@ -14,7 +14,7 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.operations import concat_columns, joined_spec, too_large
 from rlds2reverb.formats.transform import Transform, parts_of, transform_of, written
-from rlds2reverb.formats.transformed import made_columns
+from rlds2reverb.formats.transformed import recipes_of
 from rlds2reverb.images import METHODS, MOST_PIXELS, Size, resize_images
 from rlds2reverb.specs import IMAGE_DTYPES, ArraySpec, column_spec
 from tests.support import strategies
@@ -213,7 +213,7 @@ WANTED = {
 
 @pytest.mark.parametrize("name", WANTED)
 def test_it_makes_what_learners_want(name: str) -> None:
-    columns = made_columns(transform_of(FOLDER / f"{name}.yaml"), DATASETS[name])
+    columns = recipes_of(transform_of(FOLDER / f"{name}.yaml"), DATASETS[name])
     made = {path: str(one.spec) for path, one in columns.items()}
     assert made.items() >= WANTED[name].items()
     assert "string[]" in made.values()  # the instruction

@@ -16,9 +16,11 @@ from PIL import Image
 from rlds2reverb.encoding import Encoding, encode_images
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.formats.filtered import filtered
+from rlds2reverb.formats.filters import KeepRanges
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import Source
-from rlds2reverb.formats.transform import Transform
+from rlds2reverb.formats.transform import Transform, transform_of
 from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.images import Size, resize_images
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, column_spec, flatten, map_leaves
@@ -245,6 +247,57 @@ def test_an_episode_that_loses_all_its_rows_is_bad(rows: int) -> None:
     assert [path for path, _ in bad.faults] == ([""] if rows < 3 else [])
     assert good.columns["is_first"].tolist() == [True, *[False] * 6]
     assert good.columns["is_last"].tolist() == [*[False] * 6, True]
+
+
+GRIPPERS = {
+    "make=action:gripper_absolute(action)": "gripper_absolute",
+    "make=action:concat(gripper_binarize(scale(action,0.5,0.5)),action)": "gripper_binarize",
+    "make=action:delta(gripper_absolute(action))": "gripper_absolute",
+    "make=observation/x:gripper_invert(gripper_absolute(action)),drop_first_rows=1": "gripper_absolute",
+}
+
+
+@pytest.mark.parametrize("text", GRIPPERS)
+@given(
+    st.lists(st.sampled_from([-1.0, 0.0, 0.5, 1.0]), min_size=8, max_size=12),
+    st.lists(st.integers(0, 12), min_size=2, max_size=6, unique=True).map(sorted),
+)
+def test_rows_that_filters_leave_are_those_of_the_whole_episode(
+    text: str, values: list[float], edges: list[int]
+) -> None:
+    rows, transform = len(values), transform_of(text)
+    columns: dict[str, Array] = {
+        "observation/row": np.arange(rows),
+        "action": np.array(values, np.float32)[:, None],
+        "reward": np.ones(rows, np.float32),
+        "is_first": np.arange(rows) == 0,
+        "is_last": np.arange(rows) == rows - 1,
+    }
+    pairs = [(start, min(stop, rows)) for start, stop in zip(edges[::2], edges[1::2])]
+    ranges = [[start, stop] for start, stop in pairs if stop - start > 3]
+    if not ranges:
+        return
+    whole = Episode(columns, {}, "run")
+    (reference,) = transformed(source(whole), transform)
+    at = {int(row): place for place, row in enumerate(reference.columns["observation/row"])}
+    kept = filtered(source(whole), [KeepRanges.of({"run": ranges})])
+    for episode in transformed(kept, transform):
+        assert not episode.faults
+        assert len(episode) > 0
+        places = [at[int(row)] for row in episode.columns["observation/row"]]
+        for path in ("action", "observation/x"):
+            if path in episode.columns:
+                np.testing.assert_array_equal(episode.columns[path], reference.columns[path][places])
+
+
+def test_a_gripper_of_rows_that_something_else_has_changed_is_refused() -> None:
+    episode = robot(1, 9)
+    kept = filtered(source(episode), [KeepRanges.of({episode.id: [[2, 7]]})])
+    changed = transformed(kept, Transform(make={"action/arm": "scale(action/arm, 2)"}))
+    (bad,) = transformed(changed, Transform(make={"move": "gripper_absolute(action/arm)"}))
+    assert "gripper_absolute goes by all rows of an episode, and filters took some out" in bad.faults[0][1]
+    (good,) = transformed(changed, Transform(make={"move": "gripper_invert(action/arm)"}))
+    assert not good.faults
 
 
 def test_infinite_numbers_are_left_to_validation() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.transform import Transform
-from rlds2reverb.formats.transformed import left_out, made_columns
+from rlds2reverb.formats.transformed import left_out, recipes_of
 from rlds2reverb.specs import ArraySpec, ImageSpec
 
 
@@ -43,12 +43,12 @@ ROBOT = {
 
 def made(**options: Any) -> dict[str, str]:
     """Path -> spec in words, without RLDS' own fields."""
-    columns = made_columns(Transform(**options), ROBOT)
+    columns = recipes_of(Transform(**options), ROBOT)
     return {path: str(one.spec) for path, one in columns.items() if path not in FIELDS}
 
 
 def test_nothing_changes_nothing() -> None:
-    columns = made_columns(Transform(), ROBOT)
+    columns = recipes_of(Transform(), ROBOT)
     assert {path: one.spec for path, one in columns.items()} == ROBOT
     assert left_out(columns, ROBOT) == ()
 
@@ -65,16 +65,16 @@ def test_nothing_changes_nothing() -> None:
 )
 def test_select_keeps_paths_nests_and_what_patterns_match(patterns: list[str], kept: list[str]) -> None:
     assert sorted(made(select=patterns)) == kept
-    assert set(FIELDS) <= made_columns(Transform(select=patterns), ROBOT).keys()
+    assert set(FIELDS) <= recipes_of(Transform(select=patterns), ROBOT).keys()
 
 
 def test_drop_leaves_out_after_select() -> None:
     assert sorted(made(select=["observation"], drop=["observation/wrist", "observation/*g*"])) == ["observation/state"]
-    assert "reward" not in made_columns(Transform(drop=["reward"]), ROBOT)
+    assert "reward" not in recipes_of(Transform(drop=["reward"]), ROBOT)
 
 
 def test_the_action_takes_the_place_of_its_nest() -> None:
-    columns = made_columns(Transform(action="concat(rotation/delta, gripper, /observation/state)"), ROBOT)
+    columns = recipes_of(Transform(action="concat(rotation/delta, gripper, /observation/state)"), ROBOT)
     assert {path: str(one.spec) for path, one in columns.items() if path.startswith("action")} == {
         "action": "float64[11]"
     }
@@ -88,7 +88,7 @@ def test_an_action_that_is_a_column_can_be_replaced_by_others() -> None:
         "action_dict/velocity": spec(np.float64, 6),
         "action_dict/grip": spec(np.float64, 1),
     }
-    columns = made_columns(Transform(action="concat(/action_dict/velocity, /action_dict/grip)"), droid)
+    columns = recipes_of(Transform(action="concat(/action_dict/velocity, /action_dict/grip)"), droid)
     assert str(columns["action"].spec) == "float64[7]"
     assert left_out(columns, droid) == ("action",)
 
@@ -196,14 +196,14 @@ def test_what_the_steps_do_not_allow_is_refused_with_what_there_is(options: dict
 @pytest.mark.parametrize("shape", [(0, 5, 3), (5, 0, 3), (5, 5), (2, 5, 5, 3), ()])
 def test_an_image_has_pixels_and_three_axes(shape: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError, match="expected an image"):
-        made_columns(Transform(resize={"image": "8x8"}), {"image": spec(np.uint8, *shape)})
+        recipes_of(Transform(resize={"image": "8x8"}), {"image": spec(np.uint8, *shape)})
 
 
 @pytest.mark.parametrize("dtype", [bool, np.int32, np.float64, np.int8, np.complex64])
 def test_an_image_is_of_a_dtype_that_images_have(dtype: Any) -> None:
     with pytest.raises(ConfigError, match="of uint8, uint16, float32"):
-        made_columns(Transform(resize={"image": "8x8"}), {"image": spec(dtype, 5, 5, 3)})
+        recipes_of(Transform(resize={"image": "8x8"}), {"image": spec(dtype, 5, 5, 3)})
 
 
 def test_steps_that_never_had_flags_are_not_the_transforms_fault() -> None:
-    assert "a" in made_columns(Transform(drop=["b"]), {"a": spec(bool), "b": spec(bool)})
+    assert "a" in recipes_of(Transform(drop=["b"]), {"a": spec(bool), "b": spec(bool)})

@@ -12,7 +12,7 @@ import pytest
 import rlds2reverb
 from rlds2reverb import Client, Episode
 from rlds2reverb.episode import content_digest
-from rlds2reverb.errors import ConfigError, SourceError, ViewError
+from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, ViewError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.filtered import Judging
 from rlds2reverb.formats.lists import EpisodeList
@@ -285,3 +285,20 @@ def test_what_makes_no_sense_is_refused_before_anything_is_sent_or_made(
 def test_an_actor_decides_itself_what_it_writes() -> None:
     with pytest.raises(ConfigError, match="writer: split is an option of a push"):
         WriteOptions("replay", split="val")
+
+
+def test_runs_that_are_shorter_than_the_rows_a_transform_drops_are_counted_and_stop_nothing() -> None:
+    episode = strategies.episode(np.random.default_rng(0), 12, episode_id="run")
+    transform = {"make": {"observation": "delta(observation)"}, "drop_first_rows": 1}
+    options: dict[str, Any] = {
+        "transform": transform,
+        "keep_ranges": {"run": [[0, 6], [8, 10], [11, 12]], "short": [[0, 2]]},
+    }
+    server = in_memory.Server()
+    report = in_memory.push(server, [episode], **options)
+    assert (report.episodes_pushed, dict(report.rejected)) == (1, {"no_steps": 1})
+    batches = list(rlds2reverb.local([episode], **options))
+    assert [int(key) for batch in batches for key in batch.info.key] == [*server.items["replay"]]
+    short = strategies.episode(np.random.default_rng(1), 2, episode_id="short")
+    with pytest.raises(InvalidEpisode, match="has 2 rows: the transform takes"):
+        in_memory.push(in_memory.Server(), [episode, short], **options)
