@@ -331,7 +331,7 @@ def job_of(
     columns: dict[str, ArraySpec] = flatten(ready.recorded_spec)
     for path, image in files.decoded.items():
         columns[path] = ArraySpec((*columns[path].shape, *image.shape), image.dtype)
-    content = Content(source.name, columns, metadata, source.about)
+    content = Content(source.name, columns, metadata, source.about, source)
     losses = [Loss("ragged_metadata", LOSSES["ragged_metadata"], f"metadata/{path}") for path in ragged]
     losses += destination.losses(content)
     losses += _lost_facts(destination, content)

@@ -77,12 +77,14 @@ class Content:
         discount may be absent (`conventions.fill_absent`).
       metadata: path -> spec of an episode's feature.
       about: what the source says of the dataset as a whole.
+      episodes: as recorded, for what no spec says, such as their rate; reading them takes time.
     """
 
     source: str
     columns: Mapping[str, ArraySpec]
     metadata: Mapping[str, ArraySpec]
     about: About = About()
+    episodes: Iterable[Episode] = ()
 
 
 class UnfitEpisode(Exception):

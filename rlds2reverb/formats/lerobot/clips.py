@@ -28,6 +28,9 @@ from rlds2reverb.text import line_of
 H264, AV1 = "h264", "av1"
 ENCODERS = {H264: "libx264", AV1: "libsvtav1"}
 MOST_CRF = {H264: 51, AV1: 63}
+# SVT-AV1 refuses more; beyond 10,000 the next frame, too, is within the 0.0001 s by which LeRobot lets a frame be away from its row.
+MOST_FPS = {H264: 10_000, AV1: 240}
+_MOST_G = 1_000_000
 PRESETS = {
     H264: ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo"),
     AV1: tuple(str(number) for number in range(14)),
@@ -48,7 +51,7 @@ class VideoEncoding:
       preset: the encoder's speed; "" for LeRobot's choice: 12 of SVT-AV1, the encoder's own of x264.
 
     Raises:
-      ConfigError: the codec has no such crf or preset.
+      ConfigError: the codec has no such crf, g or preset.
     """
 
     codec: str
@@ -59,6 +62,8 @@ class VideoEncoding:
     def __post_init__(self) -> None:
         if self.crf > MOST_CRF[self.codec]:
             raise ConfigError(f"crf={self.crf}: {self.codec} has 0 (best) to {MOST_CRF[self.codec]}")
+        if self.g > _MOST_G:
+            raise ConfigError(f"g={self.g}: expected 1 to {_MOST_G:,} frames between key frames")
         if self.preset not in ("", *PRESETS[self.codec]):
             presets = PRESETS[self.codec]
             raise ConfigError(
@@ -104,14 +109,15 @@ class VideoEncoding:
         }
 
 
-def check_encoder(encoding: VideoEncoding, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Encodes a frame of each column, before anything is read.
+def check_encoder(encoding: VideoEncoding, shapes: Mapping[str, tuple[int, ...]], fps: int) -> None:
+    """Encodes a frame of each column, before anything is written.
 
     Args:
       shapes: path of a column -> its height, width and channels.
+      fps: rows per second.
 
     Raises:
-      ConfigError: PyAV is not installed or has no such encoder, or the encoder takes no frames of that size.
+      ConfigError: PyAV is not installed or has no such encoder, or the encoder takes no frames of that size or rate.
     """
     with needing(f"writing videos (video={encoding.codec})", "video", ConfigError):
         import av
@@ -124,13 +130,23 @@ def check_encoder(encoding: VideoEncoding, shapes: Mapping[str, tuple[int, ...]]
             f"video={encoding.codec}: PyAV {av.__version__} here was built without the encoder {encoding.encoder}; it has {instead}. The wheels of "
             "PyAV have both: reinstall it with --force-reinstall --only-binary av"
         )
+    if fps > MOST_FPS[encoding.codec]:
+        taking = [f"video={codec}" for codec, most in MOST_FPS.items() if fps <= most]
+        raise ConfigError(
+            f"video={encoding.codec}: {fps:,} rows per second; expected at most {MOST_FPS[encoding.codec]:,}: "
+            f"{''.join(f'{other}, or ' for other in taking)}fps=N in DEST, with --transform drop=timestamp where there is such a column"
+        )
     for path, shape in shapes.items():
+        height, width = shape[:2]
         try:
-            encode_clip(encoding, np.zeros((1, *shape), np.uint8), 10)
+            encode_clip(encoding, np.zeros((1, *shape), np.uint8), fps)
         except (av.FFmpegError, ValueError) as error:
+            resize = f"--transform resize={path}:HEIGHTxWIDTH, or leave video out"
+            is_odd = encoding.codec == H264 and (height % 2 or width % 2)
+            remedy = f"Sizes must be even for h264: video=av1, {resize}" if is_odd else f"Another size: {resize}"
             raise ConfigError(
-                f"video={encoding.codec}: {encoding.encoder} refuses frames of {path}, {shape[0]} × {shape[1]}: {line_of(error)}. Sizes must be "
-                f"even: --transform resize={path}:HEIGHTxWIDTH, or leave video out"
+                f"video={encoding.codec}: {encoding.encoder} refuses frames of {path}, {height} × {width}, at {fps} per second: "
+                f"{line_of(error)}. {remedy}"
             ) from error
 
 

@@ -19,12 +19,13 @@ from rlds2reverb.encoding import png_files
 from rlds2reverb.episode import IS_TERMINAL, OBSERVATION, Array, Episode, is_under, metadata_path
 from rlds2reverb.formats.destination import LAST_ROW, Loss, UnfitEpisode, are_equal
 from rlds2reverb.formats.lerobot import LOSSES
-from rlds2reverb.formats.lerobot.clips import encode_clip
+from rlds2reverb.formats.lerobot.clips import VideoEncoding, encode_clip
 from rlds2reverb.formats.lerobot.features import DONE, FRAME_INDEX, LANGUAGE_INSTRUCTION, TEXT, TIMESTAMP, VIDEO
 from rlds2reverb.formats.lerobot.meta import METADATA
-from rlds2reverb.formats.lerobot.plan import DEFAULT_FPS, FILES, KEEP, MOST_INTEGER, PIXELS, LeRobotPlan, WrittenFeature
+from rlds2reverb.formats.lerobot.plan import FILES, KEEP, MOST_INTEGER, PIXELS, LeRobotPlan, WrittenFeature
 from rlds2reverb.formats.rows import row_behind
 from rlds2reverb.images import decode_images
+from rlds2reverb.text import line_of
 
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _QUANTILES = (0.01, 0.10, 0.50, 0.90, 0.99)
@@ -48,7 +49,6 @@ class EncodedEpisode:
       clips: feature -> the frames of all rows, encoded; see `clips`.
       tasks: the task of each row, or the one of all rows.
       metadata: further columns of meta/episodes.
-      fps: rows per second, from the option or from this episode.
     """
 
     rows: int
@@ -56,7 +56,6 @@ class EncodedEpisode:
     stats: Mapping[str, Stats]
     tasks: list[str]
     metadata: Mapping[str, Any]
-    fps: int
     losses: tuple[Loss, ...]
     clips: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -66,9 +65,8 @@ def encode_episode(plan: LeRobotPlan, episode: Episode) -> EncodedEpisode:
     steps = episode.columns
     rows = len(episode) if plan.choices.last_step == KEEP else len(episode) - 1
     losses = [] if rows == len(episode) else list(_last_row_losses(steps, plan, rows))
-    fps = plan.choices.fps or (_fps_of(episode) if plan.has_time else plan.fps)
     if plan.videos and plan.has_time:
-        _check_times(steps[TIMESTAMP][:rows], fps)
+        _check_times(steps[TIMESTAMP][:rows], plan.fps)
     columns: dict[str, pa.Array] = {}
     clips: dict[str, bytes] = {}
     stats: dict[str, Stats] = {}
@@ -82,7 +80,7 @@ def encode_episode(plan: LeRobotPlan, episode: Episode) -> EncodedEpisode:
                 f"episodes out, --transform drop={feature.path} --restart the column",
             )
         if feature.kind == VIDEO and plan.choices.video is not None:
-            clips[feature.name] = encode_clip(plan.choices.video, written, fps)
+            clips[feature.name] = _encode_video(plan.choices.video, feature.path, written, plan.fps)
         else:
             columns[feature.name], is_changed = _arrow_column(feature, written)
             changed += [feature.path] if is_changed else []
@@ -115,7 +113,18 @@ def encode_episode(plan: LeRobotPlan, episode: Episode) -> EncodedEpisode:
             changed += [metadata_path(path)] if is_changed else []
         metadata[METADATA + path] = value
     losses += [Loss("text", LOSSES["text"], path) for path in changed]
-    return EncodedEpisode(rows, columns, stats, tasks, metadata, fps, tuple(losses), clips)
+    return EncodedEpisode(rows, columns, stats, tasks, metadata, tuple(losses), clips)
+
+
+def _encode_video(encoding: VideoEncoding, path: str, frames: Array, fps: int) -> bytes:
+    from av import FFmpegError
+
+    try:
+        return encode_clip(encoding, frames, fps)
+    except FFmpegError as error:
+        if isinstance(error, MemoryError):
+            raise
+        raise UnfitEpisode(path, f"{encoding.encoder} refuses its frames: {line_of(error)}") from error
 
 
 def _check_times(times: Array, fps: int) -> None:
@@ -127,7 +136,7 @@ def _check_times(times: Array, fps: int) -> None:
         raise UnfitEpisode(
             TIMESTAMP,
             f"row {row} is at {times[row]:.6f} s, and the frame of a video with {fps} per second is at {shown[row]:.6f} s: LeRobot allows {_TOLERANCE} s "
-            f"between them; --transform drop={TIMESTAMP} --restart has rows evenly spaced in time, fps=N in DEST then says how",
+            f"between them, and all videos of a dataset have one rate; --transform drop={TIMESTAMP} --restart has rows evenly spaced in time, fps=N in DEST then says how",
         )
 
 
@@ -146,12 +155,6 @@ def _plain(value: Any) -> Any:
         return value
     array = np.asarray(value)
     return array if array.dtype.kind in "biuf" else array.item()
-
-
-def _fps_of(episode: Episode) -> int:
-    steps = np.diff(episode.columns[TIMESTAMP].astype(np.float64))
-    step = float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
-    return max(1, round(1 / step)) if step and np.isfinite(step) else DEFAULT_FPS
 
 
 def _arrow_column(feature: WrittenFeature, values: Array) -> tuple[pa.Array, bool]:

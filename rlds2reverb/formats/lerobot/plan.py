@@ -16,13 +16,14 @@ The feature's `info` keeps the column and its shape, so that reading gives them 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episode import IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD
+from rlds2reverb.episode import IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.destination import NEAR_ROWS, NO_ROWS, Content, Loss
 from rlds2reverb.formats.lerobot import LOSSES
@@ -53,6 +54,7 @@ _NAMED = {OBSERVATION: "observation.state", REWARD: NEXT_REWARD}
 # Of torch.tensor(number). To be compared with Python's numbers: as floats, as which numpy 1 compares its own, this is 2^63.
 MOST_INTEGER = (1 << 63) - 1
 DEFAULT_FPS = 10  # used if there are no timestamps
+_MOST_LOOKED_AT = 100  # episodes, for their rate
 ROBOT, _NAMES_OF = "robot_type", "names/"  # facts of a dataset of LeRobot
 
 
@@ -99,6 +101,7 @@ class LeRobotPlan:
       done: whether `is_terminal` becomes `next.done`.
       task, task_feature: the column with the task, or the feature of the episode.
       about: what the source, another dataset of LeRobot, says of itself in info.json.
+      rate: rows per second, by the column of times; None without one, or where no time follows another.
     """
 
     features: tuple[WrittenFeature, ...]
@@ -109,11 +112,12 @@ class LeRobotPlan:
     metadata: tuple[str, ...]
     choices: LeRobotChoices
     about: Mapping[str, Any] = field(default_factory=dict)
+    rate: int | None = None
 
     @property
     def fps(self) -> int:
-        """Rows per second where no column of times says them."""
-        return self.choices.fps or _fps_in(self.about) or DEFAULT_FPS
+        """Rows per second of all episodes."""
+        return self.choices.fps or self.rate or _fps_in(self.about) or DEFAULT_FPS
 
     @property
     def videos(self) -> tuple[WrittenFeature, ...]:
@@ -176,7 +180,19 @@ def plan_of(content: Content, choices: LeRobotChoices) -> tuple[LeRobotPlan, lis
     metadata = tuple(_choose_metadata(content.metadata, written, losses))
     done = IS_TERMINAL in content.columns and not keeps
     column, of_episode = task if is_column else "", task if is_feature else ""
-    return LeRobotPlan(tuple(features), has_time, done, column, of_episode, metadata, choices, about), losses
+    rate = _rate_of(content.episodes) if has_time and not choices.fps else None
+    return LeRobotPlan(tuple(features), has_time, done, column, of_episode, metadata, choices, about, rate), losses
+
+
+def _rate_of(episodes: Iterable[Episode]) -> int | None:
+    """The rows per second of the first episode whose times rise. Every worker has to find the same, whatever part of the episodes it reads."""
+    for episode in islice(episodes, _MOST_LOOKED_AT):
+        times = episode.columns.get(TIMESTAMP)
+        steps = np.diff(np.asarray([] if times is None else times, np.float64))
+        step = float(np.median(steps[steps > 0])) if (steps > 0).any() else math.inf
+        if math.isfinite(step):
+            return max(1, round(1 / step))
+    return None
 
 
 def _fps_in(about: Mapping[str, Any]) -> int | None:

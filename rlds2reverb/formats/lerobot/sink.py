@@ -18,12 +18,11 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from rlds2reverb.episode import Array
-from rlds2reverb.errors import ConversionError
 from rlds2reverb.files import at_end, put, remove_whole, whole, write_json
 from rlds2reverb.formats.destination import Loss, State
 from rlds2reverb.formats.lerobot.clips import join_clips
 from rlds2reverb.formats.lerobot.encode import EncodedEpisode, arrow_numbers, merge_stats, stats_of_numbers
-from rlds2reverb.formats.lerobot.features import EPISODE_INDEX, INDEX, TASK_INDEX, TIMESTAMP
+from rlds2reverb.formats.lerobot.features import EPISODE_INDEX, INDEX, TASK_INDEX
 from rlds2reverb.formats.lerobot.plan import ROBOT, LeRobotPlan
 
 _CHUNK = 1000  # files in a folder
@@ -53,7 +52,6 @@ class LeRobotSink:
         videos = {feature.name: {"files": 0, "frames": 0, "bytes": 0} for feature in plan.videos}
         self._state: State = {
             **counts,
-            "fps": plan.choices.fps,
             "videos": videos,
             "journals": {},
             **deepcopy(state or {}),
@@ -86,12 +84,6 @@ class LeRobotSink:
             self._tasks = {text: at for at, text in enumerate(texts)}
 
     def write(self, encoded: EncodedEpisode) -> Sequence[Loss]:
-        self._state["fps"] = self._state["fps"] or encoded.fps
-        if encoded.clips and encoded.fps != self._state["fps"]:
-            raise ConversionError(
-                f"{self._work}: episode {self._state['episodes']} has {encoded.fps} rows per second, by its column {TIMESTAMP}, and the first has "
-                f"{self._state['fps']}; all videos of a dataset have one rate: drop={TIMESTAMP} as a transform, with fps=N in DEST, makes it so"
-            )
         rows, first = encoded.rows, self._state["frames"]
         numbers = [self._tasks.setdefault(text, len(self._tasks)) for text in encoded.tasks]
         counted: dict[str, Array] = {
@@ -142,8 +134,8 @@ class LeRobotSink:
             columns |= {
                 f"videos/{name}/chunk_index": place["files"] // _CHUNK,
                 f"videos/{name}/file_index": place["files"] % _CHUNK,
-                f"videos/{name}/from_timestamp": place["frames"] / encoded.fps,
-                f"videos/{name}/to_timestamp": (place["frames"] + encoded.rows) / encoded.fps,
+                f"videos/{name}/from_timestamp": place["frames"] / self._plan.fps,
+                f"videos/{name}/to_timestamp": (place["frames"] + encoded.rows) / self._plan.fps,
             }
             place["frames"] += encoded.rows
             place["bytes"] += len(clip)
@@ -154,7 +146,7 @@ class LeRobotSink:
         assert encoding is not None  # else there are no videos
         path = self._work / _VIDEO.format(name, *divmod(place["files"], _CHUNK))
         journal = f"video.{name}"
-        join_clips(encoding, journals.read(journal, place["files"]), path, self._state["fps"], place["frames"])
+        join_clips(encoding, journals.read(journal, place["files"]), path, self._plan.fps, place["frames"])
         journals.close(journal, place["files"])
         place.update(files=place["files"] + 1, frames=0, bytes=0)
 
@@ -221,7 +213,7 @@ class LeRobotSink:
         if state["tables"]:
             stats = dict(_merge_episodes(self._work, features))
             write_json(self._work / "meta/stats.json", stats, allow_nan=False, **_JSON)
-        fps = state["fps"] or self._plan.fps
+        fps = self._plan.fps
         if choices.video is not None:
             for feature in self._plan.videos:
                 features[feature.name]["info"] |= choices.video.info(feature.shape, fps)

@@ -2,7 +2,7 @@
 
 | option | values | meaning |
 | --- | --- | --- |
-| `fps` | a number | rows per second; by default from the column `timestamp`, else that of another dataset of LeRobot, else 10 |
+| `fps` | a number | rows per second of all episodes; by default from the column `timestamp` of the first whose times rise, else that of another dataset of LeRobot, else 10 |
 | `robot` | a name | `robot_type` |
 | `task` | a path | the column, or the feature of the episode, that is the task; `language_instruction` by default |
 | `last_step` | `drop`, `keep` | whether the last step, which has no action, is a row |
@@ -95,6 +95,7 @@ def open_lerobot(text: str) -> LeRobotDestination:
 class LeRobotDestination(Destination):
     def __init__(self, name: str, path: Path, choices: LeRobotChoices) -> None:
         self.name, self.path, self._choices = name, path, choices
+        self._last: tuple[Content, tuple[LeRobotPlan, list[Loss]]] | None = None
 
     def source(self, path: Path) -> str:
         return f"lerobot:{escape_text(path.absolute())}"
@@ -121,18 +122,18 @@ class LeRobotDestination(Destination):
 
     def losses(self, content: Content) -> Sequence[Loss]:
         """As `Destination.losses`; raises `ConfigError` also where videos cannot be written."""
-        plan, losses = plan_of(content, self._choices)
+        plan, losses = self._planned(content)
         if self._choices.video is not None:
             if not plan.videos:
                 raise ConfigError(
                     f"{self.name}: {content.source} has no images of three channels that could become a video: columns [height, width, 3] of uint8, or "
                     "files of such; leave video out"
                 )
-            check_encoder(self._choices.video, {feature.path: feature.shape for feature in plan.videos})
+            check_encoder(self._choices.video, {feature.path: feature.shape for feature in plan.videos}, plan.fps)
         return losses
 
     def kept_facts(self, content: Content) -> Collection[str]:
-        return plan_of(content, self._choices)[0].kept
+        return self._planned(content)[0].kept
 
     @property
     def least_rows(self) -> int:
@@ -147,8 +148,13 @@ class LeRobotDestination(Destination):
     def sink(self, work: Path, content: Content, state: State | None) -> LeRobotSink:
         return LeRobotSink(work, self._plan(content), state)
 
+    def _planned(self, content: Content) -> tuple[LeRobotPlan, list[Loss]]:
+        if self._last is None or self._last[0] is not content:  # planning reads an episode
+            self._last = content, plan_of(content, self._choices)
+        return self._last[1]
+
     def _plan(self, content: Content) -> LeRobotPlan:
-        plan, _ = plan_of(content, self._choices)
+        plan, _ = self._planned(content)
         if any(feature.kind in (PIXELS, FILES) for feature in plan.features):
             check_png_library("images=arrays")
         return plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rlds2reverb.episode import Episode, metadata_specs
@@ -27,7 +28,7 @@ def written(path: Path, episodes: Sequence[Episode], options: str = "", synced: 
       synced: how many.
     """
     destination = open_lerobot(f"{path}{options}")
-    content = content_of(episodes[0])
+    content = replace(content_of(episodes[0]), episodes=episodes)
     path.mkdir(parents=True)
     losses = list(destination.losses(content))
     sink, encode = destination.sink(path, content, None), destination.encoder(content)

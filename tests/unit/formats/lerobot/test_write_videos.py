@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 pytest.importorskip("av")
@@ -131,6 +135,7 @@ def test_as_many_images_are_sampled_as_by_lerobot() -> None:
         ("crf=20", "crf is of videos; add video=h264"),
         ("video=h264,crf=52", "0 \\(best\\) to 51"),
         ("video=h264,g=0", "at least 1"),
+        ("video=h264,g=100000000000", "1 to 1,000,000"),
         ("video=av1,preset=slow", "av1 has 0 to 13"),
     ],
 )
@@ -145,6 +150,10 @@ def test_what_no_video_can_hold_is_refused_before_anything_is_written(tmp_path: 
     odd = [episode.with_columns(**{CAMERAS[0]: episode.columns[CAMERAS[0]][:, :23]}) for episode in episodes(2)]
     with pytest.raises(ConfigError, match=r"23 × 32.*must be even"):
         convert(odd, f"lerobot:{tmp_path / 'out'}?video=h264")
+    with pytest.raises(ConfigError, match=r"500 rows per second; expected at most 240: video=h264, or fps="):
+        convert([timed(episode, 500) for episode in episodes(2)], f"lerobot:{tmp_path / 'out'}?video=av1")
+    with pytest.raises(ConfigError, match=r"at most 10,000: fps="):
+        convert(episodes(2), f"lerobot:{tmp_path / 'out'}?video=h264,fps=1000000000000")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -170,9 +179,31 @@ def test_rows_that_are_not_evenly_spaced_have_no_frames(tmp_path: Path) -> None:
         convert([timed(episode, 30, start=5) for episode in episodes(3)], f"lerobot:{tmp_path / 'late'}?video=h264")
     with pytest.raises(InvalidEpisode, match="with 10 per second"):
         convert(even[1:], f"lerobot:{tmp_path / 'told'}?video=h264,fps=10")
-    with pytest.raises(ConversionError, match=r"episode 1 has 15 rows per second.*the first has 30"):
-        convert([even[1], timed(episodes(3)[2], 15)], f"lerobot:{tmp_path / 'two'}?video=h264")
     assert {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")} == {"even"}
+
+
+@given(rates=st.lists(st.sampled_from([10, 20, 30, None]), min_size=1, max_size=4).filter(any))
+@settings(max_examples=6)
+def test_the_first_rate_is_that_of_all(rates: list[int | None]) -> None:
+    """Episodes of another rate are left out; those of one row, None here, have any."""
+    made = [
+        timed(episodes(len(rates))[number], rate) if rate else first_row(timed(episodes(len(rates))[number], 7))
+        for number, rate in enumerate(rates)
+    ]
+    first = next(rate for rate in rates if rate)
+    with TemporaryDirectory() as folder:
+        place = f"lerobot:{folder}/out?video=h264,last_step=keep"
+        report = convert(
+            made, place, on_invalid="skip", allow=("single_step",), verify=True
+        )
+        assert report.episodes_written == sum(rate in (first, None) for rate in rates)
+        assert report.rejected == ({"unfit": left} if (left := sum(rate not in (first, None) for rate in rates)) else {})
+        assert json.loads(Path(folder, "out/meta/info.json").read_text())["fps"] == first
+
+
+def first_row(episode: Episode) -> Episode:
+    columns = {path: column[:1] for path, column in episode.columns.items()}
+    return replace(episode, columns={**columns, "is_last": np.ones(1, bool), "is_terminal": np.ones(1, bool)})
 
 
 @pytest.mark.parametrize("synced", range(0, 13, 2))
