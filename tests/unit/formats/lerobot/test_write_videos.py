@@ -193,11 +193,11 @@ def test_the_first_rate_is_that_of_all(rates: list[int | None]) -> None:
     first = next(rate for rate in rates if rate)
     with TemporaryDirectory() as folder:
         place = f"lerobot:{folder}/out?video=h264,last_step=keep"
-        report = convert(
-            made, place, on_invalid="skip", allow=("single_step",), verify=True
-        )
+        report = convert(made, place, on_invalid="skip", allow=("single_step",), verify=True)
         assert report.episodes_written == sum(rate in (first, None) for rate in rates)
-        assert report.rejected == ({"unfit": left} if (left := sum(rate not in (first, None) for rate in rates)) else {})
+        assert report.rejected == (
+            {"unfit": left} if (left := sum(rate not in (first, None) for rate in rates)) else {}
+        )
         assert json.loads(Path(folder, "out/meta/info.json").read_text())["fps"] == first
 
 
