@@ -694,7 +694,8 @@ class SetSource(Wrapper):
             raise SourceError(f'{whole.mixture.where}: set "{entry.name}": {error}') from error
         source: Source = opened
         for transform in entry.transforms:
-            source = transformed(source, transform)
+            # Whichever of them says that rewards move, to each of them the last row's belongs to the row before.
+            source = transformed(source, replace(transform, reward_last=SHIFT) if entry.shifts_rewards else transform)
         source = LastStep(source) if entry.options.last_step == REPEAT else source
         source = ShiftedRewards(source) if entry.shifts_rewards else source
         share_findings(source, whole.store)
