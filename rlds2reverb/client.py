@@ -237,7 +237,7 @@ class Client:
         return self.server_info().tables
 
     def journal(self) -> list[JournalEntry]:
-        """Who has done what to the tables: an entry for each push, writer session, delete and reset, in the order of their beginnings.
+        """Who has done what to the tables: an entry for each push and writer session, in the order of their beginnings.
 
         The entries of all servers; none of a server that keeps no journal, as only `rlds2reverb serve` does.
 

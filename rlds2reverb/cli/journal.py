@@ -19,8 +19,9 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.files import writing
 from rlds2reverb.look.accounts import journal_cells
-from rlds2reverb.servers.journal import JOURNAL, JournalEntry, State, process_text
+from rlds2reverb.servers.journal import JournalEntry, State, process_text
 from rlds2reverb.text import counted
+from rlds2reverb.wire.messages import JOURNAL
 
 
 class Entry(JournalEntry, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ class Journal(Struct):
 )
 @json_option
 def command(table: str | None, last: int | None, parquet: Path | None, as_json: bool, **connection: Any) -> None:
-    """Show an entry for every push, writer session, delete and reset of a server's tables, oldest first.
+    """Show an entry for every push and writer session of a server's tables, oldest first.
 
     `rlds2reverb serve` keeps the journal in its checkpoints, so it comes back with the data that it describes. Other Reverb servers have none.
     """

@@ -1,6 +1,7 @@
 """What a push or a writer session writes into the journals of its servers (`servers.journal`): an entry at its begin, and again at its end.
 
-A push never fails because of a journal: what cannot be written is logged, and a notice of the report says so.
+A push never fails because of a journal: whatever goes wrong with an entry is logged, and a notice of the report says so. That holds for
+any error, not for errors of the server alone, because an entry is made of whatever the user has given.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from typing import Literal
 import msgspec
 
 from rlds2reverb.episode import Notice
-from rlds2reverb.errors import Rlds2ReverbError, TransportError, reason_of
+from rlds2reverb.errors import TransportError, reason_of
 from rlds2reverb.keywords import command_options
 from rlds2reverb.plain import plain
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.servers.group import Server, Servers
-from rlds2reverb.servers.journal import JOURNAL, JournalEntry, new_entry, process_text, tidy_journal, write_entry
+from rlds2reverb.servers.journal import JournalEntry, new_entry, process_text, tidy_journal, write_entry
+from rlds2reverb.servers.own_tables import encode_record
+from rlds2reverb.wire.messages import JOURNAL
 
 LOG = logging.getLogger("rlds2reverb.push")
 
@@ -67,21 +70,27 @@ class PushJournal:
 
     def begin(self) -> None:
         """Writes that the work begins. Raises nothing of a journal."""
-        plan, seconds = self._plan, self._plan.tuning.deadlines.stall
+        common: JournalEntry | None = None  # made once, so that the entries on all servers have one id
         for server in self._servers.there:
-            info = plan.infos.get(server.address)
+            info = self._plan.infos.get(server.address)
             if info is None or JOURNAL not in info.own_tables:
                 continue
-            self._entries[server] = new_entry(
-                self._kind,
-                source=plan.source.name,
-                view=plan.view,
-                tables=plan.options.tables,
-                options=_changed_options(plan.options),
-                note=plan.options.note,
-                server_process=process_text(info.state_id),
-            )
-            self._write(server, self._entries[server], seconds)
+            with self._noted(server):
+                common = common or self._new_entry()
+                entry = msgspec.structs.replace(common, server_process=process_text(info.state_id))
+                self._entries[server] = entry
+                write_entry(server.transport, entry, self._plan.tuning.deadlines.stall)
+
+    def _new_entry(self) -> JournalEntry:
+        plan = self._plan
+        return new_entry(
+            self._kind,
+            source=plan.source.name,
+            view=plan.view,
+            tables=plan.options.tables,
+            options=_changed_options(plan.options),
+            note=plan.options.note,
+        )
 
     def end(self, error: BaseException | None) -> None:
         """Writes what has come of it. Raises nothing of a journal."""
@@ -93,22 +102,23 @@ class PushJournal:
         for server, entry in self._entries.items():
             own = report.servers.get(server.address, report)
             stopped = own.stopped or ("" if error is None else reason_of(error))
-            self._write(server, _ended(entry, own, stopped), seconds)
+            with self._noted(server):
+                write_entry(server.transport, _ended(entry, own, stopped), seconds)
+                self._unwritten.pop(server.address, None)  # it says all that the first one would have said
             if error is None and not server.missing:
                 try:
                     tidy_journal(server.transport)
-                except Rlds2ReverbError as failure:  # all entries are there; the next push joins them
+                except Exception as failure:  # all entries are there; the next push joins them
                     LOG.warning("server %s: its journal could not be tidied: %s", server.address, failure)
 
-    def _write(self, server: Server, entry: JournalEntry, seconds: float) -> None:
+    @contextmanager
+    def _noted(self, server: Server) -> Iterator[None]:
+        """Makes a notice of whatever goes wrong inside the block."""
         try:
-            write_entry(server.transport, entry, seconds)
-        except Rlds2ReverbError as error:
+            yield
+        except Exception as error:
             self._unwritten[server.address] = reason_of(error)
-            LOG.warning("server %s: its journal could not be written: %s", server.address, error)
-        else:
-            if entry.ended is not None:  # it says all that the first one would have said
-                self._unwritten.pop(server.address, None)
+            LOG.warning("server %s: its journal could not be written: %s", server.address, reason_of(error))
 
 
 def _ended(entry: JournalEntry, report: PushReport, stopped: str) -> JournalEntry:
@@ -135,7 +145,7 @@ def _changed_options(options: PushOptions) -> dict[str, str]:
     }
     values = {name: plain(value) for name, value in changed.items()}
     return {
-        name: value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+        name: value if isinstance(value, str) else encode_record(value).decode()
         for name, value in values.items()
         if value not in ({}, [], ())
     }

@@ -1,4 +1,4 @@
-"""The journal of a server: an entry for every push, delete, reset and writer session. `rlds2reverb serve` keeps it in a table of its own.
+"""The journal of a server: an entry for every push and writer session. `rlds2reverb serve` keeps it in a table of its own.
 
 An entry is written when the work begins, and again with what came of it when the work ends. So a process that was killed leaves an
 entry without an end. The table is part of each checkpoint, so the journal comes back with the data that it describes.
@@ -6,6 +6,7 @@ entry without an end. The table is part of each checkpoint, so the journal comes
 
 from __future__ import annotations
 
+import functools
 import getpass
 import os
 import secrets
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -21,12 +23,10 @@ from msgspec import Meta, Struct
 
 from rlds2reverb.errors import TransportError, WireError
 from rlds2reverb.plain import Count
-from rlds2reverb.servers.own_tables import delete_records, read_records, tidy, write_records
+from rlds2reverb.servers.own_tables import delete_records, encode_record, read_records, tidy, write_records
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.retry import Deadlines
-
-JOURNAL = "rlds2reverb.journal"
-"""The table."""
+from rlds2reverb.wire.messages import JOURNAL
 
 FORMAT = 1
 """Of entries. A newer one is refused."""
@@ -35,10 +35,10 @@ State = Literal["done", "stopped", "running", "cut off"]
 
 
 class JournalEntry(Struct, frozen=True, kw_only=True):
-    """What one push, writer session, delete or reset has done to the tables of a server.
+    """What one push or writer session has done to the tables of a server.
 
     Attributes:
-      id: of the entry.
+      id: of the work; the entries of one push on all of its servers have the same.
       kind: of the work.
       server: address of the server that has the entry.
       began, ended: Unix times; `ended` is null while it runs, or when it was killed.
@@ -49,6 +49,7 @@ class JournalEntry(Struct, frozen=True, kw_only=True):
       options: those that differ from their defaults, each as text, or as JSON where it is none.
       note: given with it (`--note`).
       user, host, process: who did it, and where.
+      process_space: where on that host `process` is a process's number; "" if that is not known.
       program: version of rlds2reverb.
       server_process: number of the server's process, in hex digits.
       episodes: stored whole.
@@ -74,6 +75,7 @@ class JournalEntry(Struct, frozen=True, kw_only=True):
     user: str = ""
     host: str = ""
     process: Count = 0
+    process_space: str = ""
     program: str = ""
     server_process: str = ""
     episodes: Count = 0
@@ -94,8 +96,22 @@ class JournalEntry(Struct, frozen=True, kw_only=True):
         if self.ended is not None:
             return "stopped" if self.stopped else "done"
         is_of_other_server = server_process not in ("", self.server_process)
-        is_gone = self.host == socket.gethostname() and not _is_alive(self.process)
+        is_of_here = (self.host, self.process_space) == (socket.gethostname(), _process_space())
+        is_gone = is_of_here and not _is_alive(self.process)
         return "cut off" if is_of_other_server or is_gone else "running"
+
+
+@functools.cache
+def _process_space() -> str:
+    """Where a process's number means the same process: containers share the host's name on its network, but each may count by itself.
+
+    The boot of a kernel and the namespace in it. Source: Linux, pid_namespaces(7), random(4).
+    """
+    boot, namespace = "", ""
+    with suppress(OSError):  # another system, or one that does not show them
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {namespace}".strip()
 
 
 def _is_alive(process: int) -> bool:
@@ -120,6 +136,7 @@ def new_entry(kind: Literal["push", "write", "delete", "restore", "reset"], **fi
         user=user,
         host=socket.gethostname(),
         process=os.getpid(),
+        process_space=_process_space(),
         program=version("rlds2reverb"),
         **fields,
     )
@@ -136,7 +153,7 @@ def write_entry(transport: Transport, entry: JournalEntry, seconds: float = Dead
     Raises:
       TransportError: it was not confirmed within `seconds`.
     """
-    record = msgspec.json.encode(entry)
+    record = encode_record(entry)
     if entry.ended is None:
         write_records(transport, JOURNAL, {_name_at_begin(entry): [record]}, seconds)
         return
@@ -167,12 +184,16 @@ def read_journal(transport: Transport, seconds: float = 60.0) -> list[JournalEnt
 
 def entries_of(records: Iterable[bytes], address: str) -> list[JournalEntry]:
     """The entries of these records, in the order of their beginnings; raises WireError as `read_journal`."""
-    entries: dict[str, JournalEntry] = {}
-    for record in records:
-        entry = _decode(record, address)
-        if entry.id not in entries or entry.ended is not None:
-            entries[entry.id] = entry
-    return sorted(entries.values(), key=lambda entry: (entry.began, entry.id))
+    return join_entries(_decode(record, address) for record in records)
+
+
+def join_entries(entries: Iterable[JournalEntry]) -> list[JournalEntry]:
+    """Of the entries of one server: each once, with its end where it has one, in the order of their beginnings."""
+    by_id: dict[str, JournalEntry] = {}
+    for entry in entries:
+        if entry.id not in by_id or entry.ended is not None:
+            by_id[entry.id] = entry
+    return sorted(by_id.values(), key=lambda entry: (entry.began, entry.id))
 
 
 class _Format(Struct):

@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from rlds2reverb.cuts import Cut, Window
@@ -84,6 +86,22 @@ def write_records(
         retry_until(seconds, _BACKOFF, insert)
 
 
+def encode_record(record: Any) -> bytes:
+    """A struct or plain values as JSON, other objects as text. Text that UTF-8 cannot hold, as a file name of other bytes, gets escapes: "caf\\udce9"."""
+    try:
+        return msgspec.json.encode(record, enc_hook=str)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_writable(msgspec.to_builtins(record, enc_hook=str)))
+
+
+def _writable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_writable(name): _writable(member) for name, member in value.items()}
+    return list(map(_writable, value)) if isinstance(value, (list, tuple)) else value
+
+
 def delete_records(transport: Transport, table: str, names: Iterable[str]) -> None:
     """Deletes items by their names; unknown ones are skipped. Raises as `Transport.delete_items`."""
     item_keys = [_key_of(table, name) for name in names]
@@ -91,8 +109,13 @@ def delete_records(transport: Transport, table: str, names: Iterable[str]) -> No
         transport.delete_items(table, np.array(item_keys, np.uint64))
 
 
-def read_records(transport: Transport, table: str, seconds: float = 60.0) -> dict[int, tuple[bytes, ...]]:
+def read_records(
+    transport: Transport, table: str, seconds: float = 60.0, read_before: Set[int] = frozenset()
+) -> dict[int, tuple[bytes, ...]]:
     """Key -> records of every item that was there throughout; {} without such a table.
+
+    Args:
+      read_before: keys of items that the caller has read: they come with (), and are not decoded again.
 
     Raises:
       TransportError: the server does not answer, or not all items came within `seconds`.
@@ -103,7 +126,7 @@ def read_records(transport: Transport, table: str, seconds: float = 60.0) -> dic
     while info is not None and info.current_size:
         if deleted != (deleted := info.rate_limiter.inserts - info.current_size):
             items = {}  # those that are gone would count in place of others
-        _sample_all(transport, info, end, items)
+        _sample_all(transport, info, end, items, read_before)
         info = transport.server_info().own_tables.get(table)
         # Asked after the sampling: without a deletion meanwhile, all that was sampled is there, so nothing else is.
         if info is not None and info.rate_limiter.inserts - deleted == info.current_size == len(items):
@@ -150,7 +173,9 @@ def _key_of(table: str, name: str) -> int:
     return int(item_keys[0])
 
 
-def _sample_all(transport: Transport, table: TableInfo, end: float, items: dict[int, tuple[bytes, ...]]) -> None:
+def _sample_all(
+    transport: Transport, table: TableInfo, end: float, items: dict[int, tuple[bytes, ...]], read_before: Set[int]
+) -> None:
     """Adds samples to `items` until there are as many as the table has, or until that is improbable."""
     size = table.current_size
     most, chunks = math.ceil(size * (math.log(size) + _SURE)), plain.Chunks(_CHUNK_BYTES)
@@ -168,8 +193,7 @@ def _sample_all(transport: Transport, table: TableInfo, end: float, items: dict[
                     samples, unfinished = plain.read(unfinished + message)
                     for sample in samples:
                         if (key := sample.info[0]) not in items:
-                            (records,) = chunks.values(sample)
-                            items[key] = tuple(records.tolist())
+                            items[key] = () if key in read_before else tuple(chunks.values(sample)[0].tolist())
                     count -= len(samples)
                     if count <= 0 or len(items) >= size:
                         break

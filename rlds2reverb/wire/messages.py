@@ -167,12 +167,16 @@ def priority_exponent(selector: str) -> float | None:
     return float(exponent) if kind == "prioritized" else None
 
 
-_OWN = "rlds2reverb."
+JOURNAL = "rlds2reverb.journal"
+"""The table in which `rlds2reverb serve` keeps its journal; see `servers.journal`."""
+
+OWN_TABLES = (JOURNAL,)
+"""Names of the tables that `rlds2reverb serve` keeps for itself."""
 
 
 def is_own(table: str) -> bool:
-    """Whether a table of this name is one that `rlds2reverb serve` keeps for itself, such as its journal."""
-    return table.startswith(_OWN)
+    """Whether `rlds2reverb serve` keeps a table of this name for itself. Other names that begin alike are anybody's."""
+    return table in OWN_TABLES
 
 
 FREE_LIMITER = RateLimiter(1.0, -1e300, 1e300, 1, 0, 0)

@@ -547,7 +547,7 @@ def _signature_of_dataset(value: Mapping[str, Any], path: str) -> Nest:
 def check(tables: Sequence[TableConfig]) -> None:
     """Refuses tables that can never be filled or sampled, or have a name of the server's own, with a line per table and reason."""
     lines = [
-        f'table "{table.name}": names that begin with "rlds2reverb." are of tables that the server keeps for itself - at `$.tables[{index}].name`'
+        f'table "{table.name}": this name is of a table that the server keeps for itself, choose another - at `$.tables[{index}].name`'
         for index, table in enumerate(tables)
         if is_own(table.name)
     ]

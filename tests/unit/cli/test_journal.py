@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rlds2reverb.servers.journal import JOURNAL
 from rlds2reverb.servers.own_tables import SIGNATURE
 from rlds2reverb.testing import table_info
+from rlds2reverb.wire.messages import JOURNAL
 from tests.support.fake_reverb import FakeReverb
 
 Run = Callable[..., tuple[int, str, str]]

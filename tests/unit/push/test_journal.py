@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,12 +14,14 @@ import numpy as np
 import pytest
 
 from rlds2reverb.errors import InvalidEpisode, WireError
+from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.push.journal import PushJournal
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.plan import push_servers, report_of_nothing
-from rlds2reverb.servers.journal import FORMAT, JOURNAL, JournalEntry, process_text, read_journal
-from rlds2reverb.servers.own_tables import MOST_ITEMS, SIGNATURE, write_records
+from rlds2reverb.servers.journal import FORMAT, JournalEntry, process_text, read_journal
+from rlds2reverb.servers.own_tables import MOST_ITEMS, SIGNATURE, encode_record, write_records
 from rlds2reverb.testing import MemoryTransport
+from rlds2reverb.wire.messages import JOURNAL
 from tests.support.learner.loops import step, writer
 from tests.support.push import many_servers
 from tests.support.push.in_memory import Server, episodes, planned, push, run, table_info
@@ -65,7 +70,9 @@ def test_a_push_that_never_ends_is_running_or_cut_off() -> None:
     assert entry.find_state(process_text(7)) == "running"
     assert entry.find_state(process_text(8)) == "cut off"  # the server was started again
     assert msgspec.structs.replace(entry, process=2**22 + 1).find_state(process_text(7)) == "cut off"
-    assert msgspec.structs.replace(entry, process=2**22 + 1, host="elsewhere").find_state(process_text(7)) == "running"
+    for member in ("host", "process_space"):  # its number is of another machine or container
+        elsewhere = msgspec.structs.replace(entry, process=2**22 + 1, **{member: "elsewhere"})
+        assert elsewhere.find_state(process_text(7)) == "running"
 
 
 def test_a_server_without_a_journal_gets_nothing() -> None:
@@ -84,10 +91,30 @@ def test_a_journal_that_cannot_be_written_is_said_and_stops_nothing() -> None:
     assert "Priority table rlds2reverb.journal was not found" in report.notices[0].text
 
 
+def test_text_that_utf_8_cannot_hold_is_written_with_escapes() -> None:
+    server = server_with_journal()
+    name, other_bytes = os.fsdecode(b"caf\xe9.npz"), os.fsdecode(b"\xff")
+    options = {"note": other_bytes, "step_interval": 2, "on_invalid": "skip", "allow": (other_bytes,)}
+    report = run(server, planned(server, EpisodeList(episodes(2), name), note=other_bytes))
+    (entry,) = entries(server)
+    assert (report.notices, entry.source, entry.note) == ((), "caf\\udce9.npz", "\\udcff")
+    assert json.loads(encode_record({other_bytes: [options, Path("x")]}))["\\udcff"][0]["allow"] == ["\\udcff"]
+
+
+def test_an_entry_that_cannot_be_made_is_said_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OverflowError("as planned")
+
+    monkeypatch.setattr("rlds2reverb.push.journal.new_entry", fail)
+    report = push(server_with_journal(), episodes(2))
+    assert (report.episodes_pushed, [notice.code for notice in report.notices]) == (2, ["journal_not_written"])
+
+
 def test_each_server_has_the_entry_of_its_part() -> None:
     group = {address: server_with_journal(number) for number, address in enumerate(("a:1", "b:1"), 1)}
     group["c:1"] = Server(state_id=3)
     report = many_servers.push(group, episodes(30))
+    assert len({entry.id for server in group.values() for entry in entries(server)}) == 1
     for address, server in group.items():
         parts = [(entry.episodes, entry.items) for entry in entries(server)]
         own = report.servers[address]

@@ -15,7 +15,7 @@ from replay_server.tables import TableConfig
 
 import rlds2reverb
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.servers.journal import JOURNAL
+from rlds2reverb.wire.messages import JOURNAL
 from tests.support import strategies
 from tests.support.forks import Forks
 from tests.support.processes import wait_until
@@ -114,5 +114,8 @@ def test_a_checkpoint_without_a_journal_is_loaded_with_an_empty_one(forks: Forks
 
 
 def test_names_of_the_servers_own_tables_are_refused_in_a_config() -> None:
-    with pytest.raises(ConfigError, match=r"tables that the server keeps for itself - at `\$.tables\[0\].name`"):
+    with pytest.raises(
+        ConfigError, match=r"a table that the server keeps for itself, choose another - at `\$.tables\[0\].name`"
+    ):
         check([TableConfig(JOURNAL)])
+    check([TableConfig(f"{JOURNAL}s")])

@@ -39,13 +39,22 @@ def test_what_is_written_is_read(items: dict[str, list[bytes]]) -> None:
     assert read_records(transport, TABLE) == {}
 
 
+def test_items_that_were_read_before_come_without_records() -> None:
+    transport = MemoryTransport(server_with_table())
+    write_records(transport, TABLE, {"a": [b"1"]})
+    read = read_records(transport, TABLE)
+    write_records(transport, TABLE, {"b": [b"2"]})
+    assert sorted(read_records(transport, TABLE, read_before=read.keys()).values()) == [(), (b"2",)]
+
+
 def test_a_server_without_the_table_has_no_records() -> None:
     assert read_records(MemoryTransport(MemoryServer("replay")), TABLE) == {}
 
 
-def test_the_table_is_in_no_list() -> None:
-    info = MemoryTransport(server_with_table()).server_info()
-    assert list(info.tables) == ["replay"]
+def test_the_table_is_in_no_list_and_a_name_that_begins_alike_is() -> None:
+    server = MemoryServer("replay", "rlds2reverb.demo", table_info(TABLE, SIGNATURE, 1 << 20))
+    info = MemoryTransport(server).server_info()
+    assert list(info.tables) == ["replay", "rlds2reverb.demo"]
     assert list(info.own_tables) == [TABLE]
 
 
