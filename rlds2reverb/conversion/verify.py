@@ -4,12 +4,11 @@ This package's reader returns every column, and is compared bit by bit. The dest
 dataset beside it: what a learner will see is compared, too, in the dtypes that the library has.
 
 Images that became frames of a video are near to what they were, not equal: `FrameErrors` measures how near, and finds frames that are of
-other rows, or no picture of them at all.
+other rows, or no picture of them at all (`conversion.frames`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from rlds2reverb.conversion.by_library import differs, read_back, reader_of, version_of
+from rlds2reverb.conversion.frames import FrameErrors, difference
 from rlds2reverb.conversion.job import UNFIT, Account, Job
 from rlds2reverb.conversion.report import Losses, Nearness, reported_rows
 from rlds2reverb.episode import Array, Episode, metadata_path, metadata_values
@@ -119,12 +119,12 @@ def differences(
         if path in frame_errors:
             odd += [f'column "{path}": {why}' for why in frame_errors[path].add(column, other)]
         elif rows in (None, LAST_ROW) and not are_equal(column, other):
-            odd.append(f'column "{path}": {_difference(column, other)}')
+            odd.append(f'column "{path}": {difference(column, other)}')
     there = metadata_values(stored, stored.metadata)
     for name, value in written.metadata.items():
         before, after = _as_array(value), _as_array(there[name]) if name in there else None
         if reported_rows(reported, metadata_path(name)) is None and not are_equal(before, after):
-            odd.append(f'metadata "{name}": {_difference(before, after)}')
+            odd.append(f'metadata "{name}": {difference(before, after)}')
     return odd
 
 
@@ -139,74 +139,11 @@ def _seen_differently(
         if read is None or rows == ALL_ROWS or job.content.columns[path].image is not None:
             continue
         if path in losses.near_paths():
-            shown = min(len(read), len(column) - (rows == LAST_ROW))
+            shown = len(column) - (rows == LAST_ROW)  # more may be read: the last row, in another form
             for why in FrameErrors().add(column[:shown], read[:shown]):
                 yield f'column "{path}": {why}'
         elif differs(column, read, is_last_known=rows != LAST_ROW):
             yield f'column "{path}": expected {column.dtype}{list(column.shape)}, found {read.dtype}{list(read.shape)} of other values'
-
-
-_PEAK = 255.0
-_EQUAL_DB = 100.0
-_COARSE = 4  # every so many pixels, each way, are compared with other rows
-_SLIGHT = 16.0  # a squared error (36 dB) that is never taken for that of another frame
-_NEARER = 4.0
-_FLAT, _FLAT_SLIGHT = 1.5, 64.0
-
-
-class FrameErrors:
-    """The squared errors of the frames of a column, over all episodes."""
-
-    def __init__(self) -> None:
-        self._count, self._sum, self._worst = 0, 0.0, 0.0
-
-    def nearness(self) -> Nearness:
-        return Nearness(self._count, _decibels(self._sum / max(self._count, 1)), _decibels(self._worst))
-
-    def add(self, written: Array, read: Array | None) -> Iterator[str]:
-        """Measures the frames of an episode, [T, height, width, channels]; yields why a frame is not that of its row.
-
-        A frame is wrong if a row beside its own is far nearer to it, or if it is farther from its row than a picture of one colour would be. No
-        encoder errs so much, however strongly it compresses.
-        """
-        if read is None or read.dtype != written.dtype or read.shape != written.shape:
-            yield _difference(written, read)
-            return
-        for row, (image, frame) in enumerate(zip(written, read)):
-            error = _squared_error(image, frame)
-            self._count, self._sum, self._worst = self._count + 1, self._sum + error, max(self._worst, error)
-            if error > _FLAT_SLIGHT and error > _FLAT_SLIGHT + _FLAT * float(
-                image.astype(np.float32).var((0, 1)).mean()
-            ):
-                yield f"row {row} of {len(written)}: the frame is no picture of it: {_decibels(error):.1f} dB"
-                continue
-            if error <= _SLIGHT:
-                continue
-            coarse = _coarse(frame)
-            own = _squared_error(_coarse(image), coarse)
-            for beside in (row - 1, row + 1):
-                if 0 <= beside < len(written):
-                    other = _squared_error(_coarse(written[beside]), coarse)
-                    if own > _NEARER * max(other, _SLIGHT / _NEARER):
-                        yield (
-                            f"row {row} of {len(written)}: the frame is that of row {beside}: {_decibels(other):.1f} dB, "
-                            f"and {_decibels(own):.1f} dB from its own"
-                        )
-                        break
-
-
-def _coarse(image: Array) -> Array:
-    return image[::_COARSE, ::_COARSE] if min(image.shape[:2]) >= _COARSE * _COARSE else image
-
-
-def _squared_error(image: Array, frame: Array) -> float:
-    difference = np.subtract(image, frame, dtype=np.float32).ravel()
-    return float(np.dot(difference, difference)) / max(difference.size, 1)
-
-
-def _decibels(error: float) -> float:
-    """PSNR of a mean squared error of 8-bit values."""
-    return min(_EQUAL_DB, round(10 * math.log10(_PEAK**2 / error), 2)) if error else _EQUAL_DB
 
 
 def _read_all(source: Source) -> Generator[Episode, None, None]:
@@ -231,14 +168,6 @@ def _read_written(job: Job, has_unfit: bool) -> Generator[Episode, None, None]:
 
 def _as_array(value: object) -> Array:
     return np.asarray(value, object if isinstance(value, bytes) else None)
-
-
-def _difference(written: Array, read: Array | None) -> str:
-    if read is None:
-        return "is not there"
-    if written.dtype != read.dtype or written.shape != read.shape:
-        return f"expected {written.dtype}{list(written.shape)}, found {read.dtype}{list(read.shape)}"
-    return "the values differ"
 
 
 def _differs(job: Job, path: Path, what: str) -> ConversionError:
