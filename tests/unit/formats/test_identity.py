@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from rlds2reverb.episode import Array, Episode, KnownEpisode
+from rlds2reverb.episode import Array, Episode, KnownEpisode, gaps_around
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.formats.filtered import Filtered
+from rlds2reverb.formats.filters import KeepRanges
 from rlds2reverb.formats.identity import Identified, identity_of, with_identity
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.mix import MixedSource
@@ -167,6 +169,17 @@ def test_names_do_not_depend_on_what_is_left_out(identity: str) -> None:
     assert [one.id for _, one in fewer.at([0, 1])] == [one.id for one in source]
     assert {path for one in fewer for path in one.columns} == set(episodes[0].columns) - set(paths)
     assert set(flatten(fewer.spec())) == set(episodes[0].columns) - set(paths)
+
+
+def test_runs_that_filters_of_a_mix_leave_stay_apart_with_their_gaps() -> None:
+    rows = np.arange(6)
+    columns = {"action": rows.astype(float), "is_first": rows == 0, "is_last": rows == 5}
+    whole = EpisodeList([Episode(columns, {"run": 3})], "runs")
+    ranges = KeepRanges.of({episode.id: [[0, 2], [4, 6]] for episode in whole})
+    mix = MixedSource([Filtered(whole, [ranges])], length=4)
+    run_names = [episode.id for episode in with_identity(mix, identity_of("id=run,name=runs"))]
+    assert len(set(run_names)) == 4
+    assert [gaps_around(name) for name in run_names] == [(False, True), (True, False)] * 2
 
 
 def test_passes_of_a_mix_stay_apart() -> None:
