@@ -10,6 +10,9 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from rlds2reverb.episode import Array
 from rlds2reverb.files import check_regular
 from rlds2reverb.formats.buckets import for_library
 from rlds2reverb.formats.paths import check_read
@@ -106,6 +109,17 @@ def stored_values(column: Any) -> Any:
     import pyarrow as pa
 
     return column.storage if isinstance(column, pa.ExtensionArray) else column
+
+
+def numbers_of(column: Any) -> Array:
+    """[n], the values of a `pyarrow.Array`, over its memory where that can be."""
+    from pyarrow import types
+
+    # pyarrow's `to_numpy` imports pandas where it is installed: half of the processor time to a new process's first batch.
+    is_plain = types.is_integer(column.type) or types.is_floating(column.type)
+    if is_plain and not column.null_count and len(column):  # pyarrow 19 crashes at the export of no values
+        return np.from_dlpack(column)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def _width(kind: Any) -> int:

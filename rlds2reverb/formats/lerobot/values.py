@@ -30,7 +30,7 @@ from pyarrow.parquet import ParquetFile
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.arrow import MOST_BYTES, check_row_groups, is_list, stored_values
+from rlds2reverb.formats.arrow import MOST_BYTES, check_row_groups, is_list, numbers_of, stored_values
 from rlds2reverb.formats.buckets import for_library
 from rlds2reverb.formats.lerobot.features import LANGUAGE, TEXT, Feature
 from rlds2reverb.formats.recordings import BrokenEpisode
@@ -281,7 +281,7 @@ def _flatten(feature: Feature, stored: pa.Array, path: Path) -> pa.Array:
             )
         is_fixed = pa.types.is_fixed_size_list(stored.type)
         rows = len(stored)
-        sizes = np.array([stored.type.list_size]) if is_fixed else np.diff(stored.offsets.to_numpy())
+        sizes = np.array([stored.type.list_size]) if is_fixed else np.diff(numbers_of(stored.offsets))
         if (sizes != size).any():
             raise _broken(
                 feature, path, f"a list of {int(sizes[sizes != size][0]):,} values at axis {axis}; expected {size:,}"
@@ -295,7 +295,7 @@ def _flatten(feature: Feature, stored: pa.Array, path: Path) -> pa.Array:
 
 
 def _convert_numbers(feature: Feature, flat: pa.Array, rows: int, path: Path, rounds: bool) -> Array:
-    values = np.asarray(flat.to_numpy(zero_copy_only=False))
+    values = numbers_of(flat)
     if values.dtype != feature.dtype:
         if values.dtype.kind not in "biuf":
             raise _broken(feature, path, f"holds {flat.type}; expected {feature.dtype}")
