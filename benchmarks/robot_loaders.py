@@ -131,6 +131,9 @@ def main(description: dict[str, Any]) -> None:
     """Serves lines. With `keeps`, one loader serves all of them."""
     make, keeps = DATASETS[description.pop("loader")], description.pop("keeps", False)
     import_libraries(make)
+    # Else the first full collection of each process, at some time, copies what it shares with the others.
+    gc.collect()
+    gc.freeze()
     dataset, stream = make(**description), None
     for line in sys.stdin:
         began = time.perf_counter()
