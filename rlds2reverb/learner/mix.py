@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -473,8 +474,10 @@ def parts_of_mixture(
         return parts, options
     seed = options.get("seed", parts.seed)
     shares, view, shuffle = parts.shares(), view_for(parts, None), parts.shuffle
-    own = [(open_part(part, view, shuffle=shuffle, seed=seed), shares[name]) for name, part in parts.sources().items()]
-    return own, {**options, "seed": seed}
+    pairs = [
+        (open_part(part, view, shuffle=shuffle, seed=seed), shares[name]) for name, part in parts.sources().items()
+    ]
+    return pairs, {**options, "seed": seed}
 
 
 class _Ranks(TypedDict):
@@ -532,9 +535,11 @@ class PartChoices:
     def __init__(self, seed: int, weights: Sequence[float]) -> None:
         if not weights:
             raise ConfigError("mix: expected at least one part")
-        any_weights: Sequence[object] = weights  # whatever a caller passed
+        any_weights: Sequence[Any] = weights  # whatever a caller passed
         for number, weight in enumerate(any_weights):
-            if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) < np.inf:
+            is_number = isinstance(weight, Real) and not isinstance(weight, bool)
+            # Compared as it is: float() fails for whole numbers beyond every float.
+            if not is_number or not 0 <= weight <= sys.float_info.max:
                 raise ConfigError(f"mix: weight {weight!r} of part {number}: expected a finite number of at least 0")
         values = np.array(weights, np.float64)
         if not 0 < (whole := sum(values.tolist())) < np.inf:

@@ -239,6 +239,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], said: s
         ([1, "2"], "weight '2'"),
         ([1, True], "weight True"),
         ([1e308, 1e308], "no finite number"),
+        ([1, 10**400], "expected a finite number"),
     ],
 )
 def test_weights_that_make_no_sense_are_refused(weights: list[Any], said: str) -> None:
