@@ -140,10 +140,13 @@ class PolicyData:
         map: Callable[[dict[str, Any]], Any] | None = None,  # noqa: A002  # as of `TableDataset`
     ) -> None:
         where = _name_of_policy(config)
-        signature, decode, view = _open_items(items)
-        leaves = flatten(signature)
-        _check_windows(config, leaves, view or view_in(signature))
-        columns = _choose_columns(where, config, leaves, read_decode(decode), {} if names is None else names)
+        parts = []
+        for signature, decode, view in _open_parts(items):
+            leaves = flatten(signature)
+            _check_windows(config, leaves, view or view_in(signature))
+            columns = _choose_columns(where, config, leaves, read_decode(decode), {} if names is None else names)
+            parts.append((leaves, columns))
+        leaves, columns = parts[0]  # batches of the others are held against it
         self._conversion = _Conversion(
             where,
             tuple(columns),
@@ -304,13 +307,20 @@ def _indices_of(config: Any, name: str) -> list[int] | None:
 # Of the items.
 
 
-def _open_items(items: Any) -> tuple[Nest, Any, ViewLike]:
-    """The signature of the items, how their images are decoded, and their view; "" where that is not known."""
+def _open_parts(items: Any) -> list[tuple[Nest, Any, ViewLike]]:
+    """As `_open_items`, of every part of a mixture."""
     if isinstance(items, (LocalDataset, TableDataset, MixDataset)) and items.map is not None:
         raise ConfigError(
             f"PolicyData: the {type(items).__name__} has a map; expected it of the whole: PolicyData(..., map=), which is called with what the "
             "policy takes"
         )
+    if isinstance(items, MixDataset):
+        return [opened for part, _ in items.parts for opened in _open_parts(part)]
+    return [_open_items(items)]
+
+
+def _open_items(items: Any) -> tuple[Nest, Any, ViewLike]:
+    """The signature of the items, how their images are decoded, and their view; "" where that is not known."""
     if isinstance(items, LocalDataset):
         batches = items.make_local(items.options, None)
         return batches.structure, items.options.decode, items.view
@@ -319,8 +329,6 @@ def _open_items(items: Any) -> tuple[Nest, Any, ViewLike]:
         with open_client(items.server) as client:
             table = table_of(client.server_info(), items.table)
         return _check_signature(Packing(table, options).structure, f'table "{items.table}"'), options.decode, ""
-    if isinstance(items, MixDataset):
-        return _open_items(items.parts[0][0])
     structure = getattr(items, "structure", None)
     if not isinstance(items, BatchIterator):
         raise ConfigError(
@@ -383,14 +391,20 @@ def _choose_columns(
         and not path.endswith(IS_PAD)
         and (leaf.dtype.kind != "O" or leaf.image)
     }
+    inputs = getattr(config, "input_features", None) or {}
     for name, path in names.items():
         if path not in numeric:
             raise ConfigError(
                 f'{where}: names: "{name}" is column "{path}", which the items lack; they have {", ".join(numeric)}'
                 f"{did_you_mean(path, numeric)}"
             )
+        is_action = path.split("/")[0] == ACTION
+        if name != ACTION if is_action else not name.startswith(f"{OBSERVATION}.") and name not in inputs:
+            expected = f'"{ACTION}"' if is_action else f'a name that begins with "{OBSERVATION}."'
+            raise ConfigError(
+                f'{where}: names: "{name}" is column "{path}"; expected {expected} for a column of {path.split("/")[0]}s'
+            )
     paths = {_usual_name(path): path for path in numeric if path not in names.values()} | dict(names)
-    inputs = getattr(config, "input_features", None) or {}
     kept = [*inputs, ACTION] if inputs else [name for name in paths if name == ACTION or not name.startswith(ACTION)]
     for name in (*kept, ACTION):
         if name not in paths:

@@ -280,6 +280,12 @@ def test_what_the_items_lack_is_refused_before_a_batch() -> None:
     refused(
         config_of("act"), names={"observation.state": "observation/propio"}, words='did you mean "observation/proprio"'
     )
+    for names, expected in (
+        ({"action": "observation/proprio"}, 'begins with "observation."'),
+        ({"front": "observation/front"}, 'begins with "observation."'),
+        ({"observation.state": "action"}, 'expected "action"'),
+    ):
+        refused(config_of("act"), names=names, words=f"{expected}.* for a column of")
     refused(config_of("act"), task="no_such", words='task: "no_such": expected a text in the items')
     refused(config_of("act"), rlds_of(config_of("act"), encode="png", decode=False), words="decode=False leaves them")
 
@@ -341,6 +347,16 @@ def test_a_mixture_has_the_features_of_its_parts() -> None:
     data = PolicyData(act, mixed, rlds2reverb.statistics(EPISODES), NAMES)
     batches = list(DataLoader(data.dataset, batch_size=None, num_workers=1))
     assert [batch["action"].shape for batch in batches] == [(4, 8, 2)] * 4
+
+
+def test_every_part_of_a_mixture_is_checked() -> None:
+    diffusion = config_of("diffusion")
+    odd = {
+        "horizon: expected": LocalDataset(EPISODES, "chunk:history=2,horizon=8,skip_last=3", 4),
+        "decode=False leaves them": rlds_of(diffusion, encode="png", decode=False),
+    }
+    for words, part in odd.items():
+        refused(diffusion, MixDataset([(rlds_of(diffusion), 1), (part, 1)], 4), words=words)
 
 
 def test_without_lerobot_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,15 +90,15 @@ def test_settings_that_a_codec_lacks_are_refused(codec: str, settings: dict[str,
 
 
 def test_what_cannot_be_encoded_is_refused_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_encoder(VideoEncoding(H264), {"image": (32, 48, 3)})
+    check_encoder(VideoEncoding(H264), {"image": (32, 48, 3)}, 10)
     with pytest.raises(ConfigError, match=r"observation/image, 31 × 48.*resize=observation/image"):
-        check_encoder(VideoEncoding(H264), {"observation/image": (31, 48, 3)})
+        check_encoder(VideoEncoding(H264), {"observation/image": (31, 48, 3)}, 10)
     monkeypatch.setattr(av, "codecs_available", {"libx264", "libx265"})
     with pytest.raises(ConfigError, match="without the encoder libsvtav1; it has video=h264"):
-        check_encoder(VideoEncoding(AV1), {})
+        check_encoder(VideoEncoding(AV1), {}, 10)
     monkeypatch.setattr(av, "codecs_available", set())
     with pytest.raises(ConfigError, match="neither"):
-        check_encoder(VideoEncoding(H264), {})
+        check_encoder(VideoEncoding(H264), {}, 10)
 
 
 def test_clips_that_do_not_fit_together_make_no_file(tmp_path: Path) -> None:
