@@ -17,7 +17,7 @@ from rlds2reverb.cli.options import json_option
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
-from rlds2reverb.files import writing
+from rlds2reverb.files import can_be_replaced, whole_or_none, writing
 from rlds2reverb.look.accounts import journal_cells
 from rlds2reverb.servers.journal import JournalEntry, State, process_text
 from rlds2reverb.text import counted
@@ -130,5 +130,9 @@ def _write_parquet(path: Path, entries: Sequence[Entry]) -> None:
     columns = {
         name: pa.array([value(entry, name) for entry in entries], kinds.get(name, pa.string())) for name in names
     }
-    with writing(str(path), "choose another file"):
-        pq.write_table(pa.table(columns), str(path))
+    with writing(f"--parquet {path}", "choose another file"):
+        # pyarrow removes what it failed to write, a device as well, so it gets a file of ours, which takes the other one's place.
+        if not can_be_replaced(path):
+            raise OSError("not a file that can be written, in a folder that exists")
+        with whole_or_none(path) as unfinished:
+            pq.write_table(pa.table(columns), str(unfinished))

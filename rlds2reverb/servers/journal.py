@@ -126,7 +126,8 @@ def _is_alive(process: int) -> bool:
 
 def new_entry(kind: Literal["push", "write", "delete", "restore", "reset"], **fields: Any) -> JournalEntry:
     """An entry of work that begins now, by this user and process."""
-    user = str(os.getuid()) if hasattr(os, "getuid") else ""
+    user_number = getattr(os, "getuid", None)  # which Windows lacks
+    user = "" if user_number is None else str(user_number())
     with suppress(Exception):  # KeyError or OSError where the user has no name, as in a container
         user = getpass.getuser()
     return JournalEntry(

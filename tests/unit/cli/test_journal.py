@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,5 +68,10 @@ def test_a_file_for_sql_has_a_row_an_entry(run: Run, tmp_path: Path) -> None:
         (row,) = parquet.read_table(path).to_pylist()
         assert (row["kind"], row["tables"], row["items"], row["state"]) == ("push", ["replay"], 53, "done")
         assert row["ended"] >= row["began"]
-        code, _, said = run("journal", "--server", server.address, "--parquet", str(tmp_path / "missing" / "x"))
-        assert (code, "missing/x" in said) == (6, True)
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        for refused in (pipe, tmp_path / "missing" / "x"):
+            code, _, said = run("journal", "--server", server.address, "--parquet", str(refused))
+            assert (code, str(refused) in said) == (6, True)
+        assert sorted(tmp_path.iterdir()) == [path, pipe]
+        assert pipe.is_fifo()
