@@ -19,6 +19,8 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 
 from tests.support.processes import QUIET, Process, free_port, output_files, wait_until
@@ -34,6 +36,7 @@ MEASURED = re.compile(
 PROGRESS = re.compile(r"\S.*  (ETA )?\d+:\d\d:\d\d( +waiting)?$")
 SAMPLED = re.compile(r"(?<=\]) .* \(\S+ to \S+\)$")
 """Values of a sample's column, and their range."""
+OF_TABLE = re.compile(r"\] (Metadata for table|Table) '?[\w.]+'? (was|and)")
 START_SECONDS = 240.0
 """For a server: TensorFlow is imported, on a busy machine."""
 
@@ -80,9 +83,9 @@ class Reader:
 
     def text(self, text: str) -> None:
         lines = [line for line in self._as_on_the_page(self.printed).splitlines() if not PROGRESS.match(line)]
-        printed = [_plain(line) for line in lines]
+        printed = _sort_tables(map(_plain, lines))
         parts = [
-            [_plain(line) for line in part.splitlines()] for part in re.split(r"^\.\.\.\n", text, flags=re.MULTILINE)
+            _sort_tables(map(_plain, part.splitlines())) for part in re.split(r"^\.\.\.\n", text, flags=re.MULTILINE)
         ]
         at = 0
         for number, part in enumerate(parts):
@@ -166,6 +169,12 @@ def _plain(line: str) -> str:
     """Without numbers that were measured or drawn, and the times and columns of a log."""
     words = " ".join(re.sub(r"\d{4}-\d\d-\d\dT\S+|seconds=\S+", "", line).split())
     return SAMPLED.sub("", MEASURED.sub("N", words))
+
+
+def _sort_tables(lines: Iterable[str]) -> list[str]:
+    """With the lines of each run about tables sorted: Reverb goes through its tables in any order."""
+    runs = groupby(lines, lambda line: OF_TABLE.search(line) is not None)
+    return [line for is_about_tables, run in runs for line in (sorted(run) if is_about_tables else run)]
 
 
 def _environment() -> dict[str, str]:
