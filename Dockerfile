@@ -30,6 +30,7 @@ RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --require
 COPY pyproject.toml hatch_build.py README.md LICENSE /src/
 COPY rlds2reverb /src/rlds2reverb
 COPY server/replay_server /src/server/replay_server
+COPY configs/open_x /src/configs/open_x
 RUN RLDS2REVERB_COMPILE=require /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheels /src \
  && /build/bin/pip --python /opt/replay/bin/python install --no-cache-dir --no-index --no-deps /wheels/*.whl
 
@@ -113,6 +114,7 @@ RUN apt-get update \
 COPY pyproject.toml hatch_build.py README.md LICENSE /src/
 COPY rlds2reverb /src/rlds2reverb
 COPY server/replay_server /src/server/replay_server
+COPY configs/open_x /src/configs/open_x
 RUN RLDS2REVERB_COMPILE=require /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheels /src \
  && /build/bin/pip --python /opt/pusher/bin/python install --no-cache-dir --no-index --no-deps /wheels/*.whl
 
