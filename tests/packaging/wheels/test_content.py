@@ -158,8 +158,8 @@ def test_the_wheel_is_for_every_python_on_machines_like_this(wheel: Path, unpack
 def test_the_compiled_libraries_run_with_the_glibc_of_the_tag(unpacked: Path, name: str) -> None:
     (library,) = unpacked.rglob(f"{name}.compiled")
     needed = {(int(major), int(minor)) for major, minor in re.findall(rb"GLIBC_(\d+)\.(\d+)", library.read_bytes())}
-    assert needed
-    assert max(needed) <= (2, 17)
+    assert needed or name == "images"  # it calls nothing of glibc where the compiler copies memory by itself
+    assert max(needed, default=(2, 17)) <= (2, 17)
 
 
 def test_without_a_compiler_the_wheel_is_for_any_machine(tmp_path: Path) -> None:
