@@ -28,7 +28,7 @@ COMPILED := hatch_build.py rlds2reverb/wire/sample/native.c rlds2reverb/images.c
 QUIET := TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1
 WORKERS ?= 2
 # What the pages say and how the code is written: `make shape` runs these, once.
-PROSE := $(addprefix tests/packaging/project/test_,docs.py docs_commands.py project.py site.py style.py)
+PROSE := $(addprefix tests/packaging/project/test_,docs.py docs_commands.py project.py release.py site.py style.py)
 # What others' own code says of ours: as slow as it is, and changed by few changes.
 CONFORMANCE := tests/conformance tests/unit/tf_agents
 # A worker that a test has ended is not replaced: pytest-xdist 3.8 would wait for ever for the rest of its file.

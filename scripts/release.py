@@ -20,6 +20,8 @@ RELEASE = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9]+)(?:rc([0-9]+))?")
 HEADING = re.compile(r"^## (\S+) \((\d{4}-\d{2}-\d{2})\)$", re.MULTILINE)
 """Of a release in CHANGELOG.md: version and date."""
 RELEASED = re.compile(r"^date-released: (.*)$", re.MULTILINE)
+OVERVIEW = ".overview.md"
+"""How fragments end whose text stands at the top of a release, without a heading of the changelog's own."""
 
 
 class Refused(Exception):
@@ -74,11 +76,14 @@ def prepare(version: str, root: Path = ROOT, changelog: Callable[[str], None] | 
       changelog: moves the fragments into CHANGELOG.md; `scripts/changelog` by default.
 
     Raises:
-      Refused: no version of a release, one that is not above the last, or changes that are not committed.
+      Refused: no version of a release, one that is not above the last, or changes that are not committed; or the first
+        release would tell of changes, which nobody can have noticed.
     """
     _check_new(version, root)
     if _git(root, "status", "--porcelain"):
         raise Refused("there are changes that are not committed: commit them, or take them away")
+    if not _newest(root)[0]:
+        _check_first(root)
     (changelog or _move_fragments)(version)
     for place in (SOURCE, *COPIES):
         place.write(root, version)
@@ -108,8 +113,7 @@ def _problems_of_texts(root: Path, version: str) -> Iterator[str]:
     newest, date = _newest(root)
     if newest != version:
         yield f'CHANGELOG.md: expected {version} as its newest release, got "{newest}"; run `make release VERSION={version}`'
-    left = sorted(path.name for path in (root / "changelog.d").glob("*.md") if path.name != "template.md")
-    if left:
+    if left := _fragments(root):
         yield f"changelog.d: {len(left)} fragments are in no release, {left[0]} first; run `make release VERSION=...`"
     cited = RELEASED.search((root / "CITATION.cff").read_text(encoding="utf-8"))
     if newest == version and (cited is None or cited[1] != date):
@@ -124,6 +128,21 @@ def _check_new(version: str, root: Path) -> None:
     last = _numbers(newest)
     if last is not None and wanted <= last:
         raise Refused(f"expected a version above {newest}, the last release, got {version}")
+
+
+def _check_first(root: Path) -> None:
+    """The first release is an account of what there is: no user has seen a state before it that was changed."""
+    changes = [name for name in _fragments(root) if not name.endswith(OVERVIEW)]
+    if changes:
+        raise Refused(
+            f"this is the first release, so it is told as a whole, in changelog.d/*{OVERVIEW}: "
+            f"say there what a user needs of {', '.join(changes)}, and delete {'it' if len(changes) == 1 else 'them'}"
+        )
+
+
+def _fragments(root: Path) -> list[str]:
+    """Names of the files in changelog.d that are in no release."""
+    return sorted(path.name for path in (root / "changelog.d").glob("*.md") if path.name != "template.md")
 
 
 def _numbers(version: str) -> tuple[float, ...] | None:

@@ -22,6 +22,8 @@ from tests.support.project import ROOT
 
 COMMAND = re.compile(r"^ *(?:\$ )?rlds2reverb ([a-z]+ .*)$", re.MULTILINE)
 """A line of a block of code."""
+FRAGMENTS = [path for path in sorted((ROOT / "changelog.d").glob("*.md")) if path.name != "template.md"]
+"""What will stand in CHANGELOG.md: links lead from there."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -78,11 +80,16 @@ def _exists(package: str, module: str) -> bool:
     return path.is_dir() or path.with_suffix(".py").exists()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md", *FRAGMENTS], ids=lambda page: page.name)
 def test_links_into_a_page_lead_to_a_heading(page: Path) -> None:
     linked = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text())
-    broken = [(name, at) for name, at in linked if at not in _anchors(page.parent / name if name else page)]
+    broken = [(name, at) for name, at in linked if at not in _anchors(_folder(page) / name if name else page)]
     assert broken == []
+
+
+def _folder(page: Path) -> Path:
+    """From where its links lead."""
+    return ROOT if page in FRAGMENTS else page.parent
 
 
 def _anchors(page: Path) -> set[str]:
@@ -91,10 +98,10 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md", *FRAGMENTS], ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
-    assert [t for t in targets if not t.startswith("http") and not (page.parent / t).exists()] == []
+    assert [t for t in targets if not t.startswith("http") and not (_folder(page) / t).exists()] == []
 
 
 def test_every_command_view_and_source_is_documented() -> None:

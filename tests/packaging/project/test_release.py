@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -60,13 +62,13 @@ def small(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def moved(root: Path, date: str = "2021-03-04") -> object:
+def moved(root: Path, date: str = "2021-03-04", fragment: str = "new.added.md") -> object:
     """Does what `scripts/changelog VERSION` does."""
 
     def move(version: str) -> None:
         file = root / "CHANGELOG.md"
         file.write_text(file.read_text().replace("# Changelog\n", f"# Changelog\n\n## {version} ({date})\n\n- new\n"))
-        (root / "changelog.d" / "new.added.md").unlink()
+        (root / "changelog.d" / fragment).unlink()
 
     return move
 
@@ -84,11 +86,21 @@ def test_a_release_that_was_prepared_and_committed_has_nothing_against_it(small:
 def test_the_first_release_has_a_date_too(small: Path) -> None:
     (small / "CHANGELOG.md").write_text("# Changelog\n")
     (small / "CITATION.cff").write_text("version: 0.1.0\nlicense: y\n")
+    (small / "changelog.d" / "new.added.md").rename(small / "changelog.d" / "all.overview.md")
     commit(small)
-    release.prepare("0.1.0", small, moved(small))
+    release.prepare("0.1.0", small, moved(small, fragment="all.overview.md"))
     commit(small)
     assert (small / "CITATION.cff").read_text() == "version: 0.1.0\ndate-released: 2021-03-04\nlicense: y\n"
     assert list(release.problems(small)) == []
+
+
+def test_the_first_release_tells_of_no_change(small: Path) -> None:
+    (small / "CHANGELOG.md").write_text("# Changelog\n")
+    (small / "changelog.d" / "all.overview.md").write_text("It reads.\n")
+    commit(small)
+    with pytest.raises(release.Refused, match=r"what a user needs of new\.added\.md, and delete it"):
+        release.prepare("0.1.0", small, moved(small))
+    assert (small / "changelog.d" / "new.added.md").exists()
 
 
 def test_everything_that_stands_against_it_is_told_at_once(small: Path) -> None:
@@ -171,6 +183,38 @@ def test_environments_are_made_anew_for_a_new_version(small: Path) -> None:
 
 
 # This project
+
+
+def changelog(root: Path, *arguments: str) -> str:
+    command = [root / "scripts" / "changelog", *arguments]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "RUN": f"{Path(sys.executable).parent}/"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.mark.skipif(not Path(sys.executable).with_name("towncrier").exists(), reason="needs towncrier")
+def test_fragments_become_a_release_with_its_overview_on_top(small: Path) -> None:
+    for name in ("pyproject.toml", "scripts/changelog", "changelog.d/template.md"):
+        (small / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, small / name)
+    (small / "CHANGELOG.md").write_text("# Changelog\n\n<!-- releases -->\n")
+    (small / "changelog.d" / "more.fixed.md").write_text("A line without a dash.\n")
+    (small / "changelog.d" / "all.overview.md").write_text("It reads.\n\n### Reads\n\n- all\n\n### Views\n\n- two\n")
+    commit(small)
+    changelog(small, "check")
+    body = "It reads.\n\n### Reads\n\n- all\n\n### Views\n\n- two\n\n### Added\n\n- new\n\n### Fixed\n\n- A line without a dash.\n"
+    assert changelog(small).split("\n\n", 1)[1].strip() == body.strip()
+    changelog(small, "0.2.0")
+    begin, _, told = (small / "CHANGELOG.md").read_text().partition("<!-- releases -->\n")
+    assert begin == "# Changelog\n\n"
+    assert re.fullmatch(r"\n## 0\.2\.0 \(\d{4}-\d\d-\d\d\)\n\n" + re.escape(body) + r"\n*", told)
+    assert release._fragments(small) == []
 
 
 @pytest.mark.parametrize("place", release.COPIES, ids=lambda place: place.file)
