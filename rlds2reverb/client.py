@@ -19,6 +19,8 @@ from rlds2reverb.learner.recording import WriteKeywords, WriteOptions
 from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.learner.writer import EpisodeWriter
 from rlds2reverb.prepare.preparation import Output, outputs_of, view_for
+from rlds2reverb.push.deleting import DeleteReport, EpisodeChoice, delete_episodes, names_of, words_of
+from rlds2reverb.push.journal import note_reset
 from rlds2reverb.push.known import other_names
 from rlds2reverb.push.options import PushKeywords, PushOptions
 from rlds2reverb.push.plan import PushPlan, plan_push
@@ -237,7 +239,7 @@ class Client:
         return self.server_info().tables
 
     def journal(self) -> list[JournalEntry]:
-        """Who has done what to the tables: an entry for each push and writer session, in the order of their beginnings.
+        """Who has done what to the tables: an entry for each push, writer session, delete and reset, in the order of their beginnings.
 
         The entries of all servers; none of a server that keeps no journal, as only `rlds2reverb serve` does.
 
@@ -337,6 +339,68 @@ class Client:
         """Deletes items of a table; keys that it does not have are skipped. Raises as `update_priorities` does."""
         items.delete(self._servers, table, keys)
 
+    @takes_options(
+        PushOptions, without=("ledger", "resume", "again", "move", "allow_eviction", "workers", "ray", "on_progress")
+    )
+    def delete_episodes(
+        self,
+        source: Any = None,
+        table: str | Sequence[str] | Mapping[str, ViewLike] = (),
+        view: ViewLike | None = None,
+        *,
+        episodes: Sequence[str] | None = None,
+        pushes: Sequence[str] = (),
+        dataset: str = "",
+        dry_run: bool = False,
+        restore: bool = False,
+        **options: Unpack[PushKeywords],
+    ) -> DeleteReport:
+        """Deletes episodes from the tables of all servers, for good: no push brings them back, with or without a ledger, after a restart either.
+
+        Needs servers that list the episodes of pushes, as `rlds2reverb serve` does. Of what is given, all must hold.
+
+        Args:
+          source: a dataset as for `push`, a choice of its episodes or a filter included: its episodes, which are read for their names.
+          table: those to delete from; by default all. With a source as for `push`.
+          view: with a source, as for `push`.
+          episodes: names of episodes ("content:...", or an id of their own).
+          pushes: ids of pushes, as `journal` has them; with `restore` also of deletes.
+          dataset: the source of pushes, as `journal` has it.
+          dry_run: change nothing, and say what would go.
+          restore: let them in again: the same push stores them anew.
+          options: `note`, for the journal; with a source, those of the push that change what episodes are called (`identity`, `transform`,
+            ...), and filters.
+
+        Returns:
+          The account of it.
+
+        Raises:
+          ConfigError: nothing was chosen, a table or push is not there, or a server keeps no list.
+          ServerUnreachable: as for `servers`; on the other servers it is done.
+          Rlds2ReverbError: with a source, as `plan` does.
+        """
+        note = options.pop("note", "")
+        names = None if episodes is None else {*episodes}
+        tables = (table,) if isinstance(table, str) else tuple(table)
+        if source is not None:
+            chosen = self._options_of(
+                "Client.delete_episodes", source, table, view, {**options, "allow_eviction": True}
+            )
+            plan = self.planned(source, chosen)
+            names = names_of(plan) if names is None else names & names_of(plan)
+        elif options or view is not None:
+            raise ConfigError(
+                f"delete_episodes: {', '.join(options) or 'view'}: says how a source is read; give the source, too"
+            )
+        words = words_of(
+            dataset=dataset or getattr(source, "name", source) or "",
+            pushes=pushes,
+            episodes=episodes or (),
+            **{name: str(value) for name, value in options.items()},
+        )
+        choice = EpisodeChoice(names, tuple(pushes), dataset, tables, words)
+        return delete_episodes(self._servers, choice, dry_run, restore, note)
+
     def reset(self, table: str) -> None:
         """Empties a table on all servers; its rate limiters start from zero.
 
@@ -345,6 +409,7 @@ class Client:
           ServerUnreachable: a server does not answer within the deadline; the table may be empty on the other servers.
         """
         items.reset(self._servers, table)
+        note_reset(self._servers, table)
 
     def checkpoint(self, seconds: float = 600.0) -> dict[str, str]:
         """Has all servers write a checkpoint at the same time; inserts, samples and updates wait meanwhile.

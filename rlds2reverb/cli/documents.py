@@ -413,6 +413,7 @@ def document_of(kind: type[_Made], of: object, **own: Any) -> _Made:
 DOCUMENTS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "checkpoint": ("What the server has written.", ("rlds2reverb.transport.http:WrittenCheckpoint", Failed)),
     "convert": ("The account of the conversion.", (ConvertReport, Failed)),
+    "delete": ("What was deleted; with --dry-run what would be.", ("rlds2reverb.push.deleting:DeleteReport", Failed)),
     "demo": ("The accounts of the two pushes, and a sample.", (Demo, Failed)),
     "index": ("The indexes of the shards.", (Indexed, Failed)),
     "inspect": (

@@ -64,7 +64,7 @@ class Journal(Struct):
 )
 @json_option
 def command(table: str | None, last: int | None, parquet: Path | None, as_json: bool, **connection: Any) -> None:
-    """Show an entry for every push and writer session of a server's tables, oldest first.
+    """Show an entry for every push, writer session, delete and reset of a server's tables, oldest first.
 
     `rlds2reverb serve` keeps the journal in its checkpoints, so it comes back with the data that it describes. Other Reverb servers have none.
     """
@@ -89,7 +89,7 @@ def command(table: str | None, last: int | None, parquet: Path | None, as_json: 
         _print_lines(lines, has_servers=len(infos) > 1)
 
 
-_HEAD = ("WHEN", "WHAT", "STATE", "TABLES", "EPISODES", "ITEMS", "NEW", "WHO", "FROM")
+_HEAD = ("ID", "WHEN", "WHAT", "STATE", "TABLES", "EPISODES", "ITEMS", "NEW", "WHO", "FROM")
 
 
 def _print_lines(entries: Sequence[Entry], has_servers: bool) -> None:

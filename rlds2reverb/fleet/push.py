@@ -148,6 +148,7 @@ class DistributedPush:
             endpoints=self._endpoints,
             infos=plan.infos,
             again=new_key_bits(options.again),
+            push_ids=self._journal.push_ids,
             ledgers={
                 address: [MemoryLedger(ledger.confirmed, ledger.here) for ledger in ledgers]
                 for address, ledgers in self._ledgers.items()

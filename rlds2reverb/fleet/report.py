@@ -20,6 +20,7 @@ from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.push.options import ONCE, PushOptions
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
 from rlds2reverb.push.report import PushReport, ReportSums, sum_if_known
+from rlds2reverb.push.server_push import KNOWN, SENT
 from rlds2reverb.specs import flatten
 from rlds2reverb.text import counted
 from rlds2reverb.workers.driver import InTurn, Outcome, Task
@@ -195,7 +196,10 @@ class MergedReport:
         waiting = waits[0] if waits and len(waits) == len(running) else None
         done = self._added.sums
         now = Progress(
-            done["episodes_read"] + done["episodes_resumed"] + sum(progress.episodes for progress in running),
+            done["episodes_read"]
+            + done["episodes_resumed"]
+            + done["episodes_deleted"]
+            + sum(progress.episodes for progress in running),
             done["steps_read"] + sum(progress.steps for progress in running),
             self._plan.episodes,
             done["items_confirmed"] + sum(progress.items_confirmed for progress in running),
@@ -226,10 +230,10 @@ class MergedReport:
 
 def _take_out(added: ReportSums, row: Array, options: PushOptions) -> None:
     """Subtracts a stored episode from the sums; `row` is one of `push.server_push.Account.taken_rows`."""
-    is_resumed, steps, items = bool(row[1]), int(row[2]), list(map(int, row[3:]))
+    how, steps, items = int(row[1]), int(row[2]), list(map(int, row[3:]))
     is_left_out = options.duplicates == ONCE
-    if is_resumed:
-        added.sums["episodes_resumed"] -= not is_left_out
+    if how != SENT:
+        added.sums["episodes_resumed" if how == KNOWN else "episodes_deleted"] -= not is_left_out
     else:
         added.sums["episodes_read"] -= not is_left_out
         added.sums["steps_read"] -= 0 if is_left_out else steps

@@ -91,6 +91,7 @@ class PushJob:
       names, allow_missing: of the plan.
       endpoints, infos: address -> how to reach it, and its tables, of servers that could be reached when the push began.
       again: 64 bits of new keys, the same for all workers; None without `again`.
+      push_ids: address -> id of the journal's entry, of servers that list the episodes.
       ledgers: address -> one per output, of missing servers as well; () without a ledger.
       wants_ends: whether `TaskDone.ends` is needed.
       episodes, columns: of the source as the driver sees it, to be compared.
@@ -104,6 +105,7 @@ class PushJob:
     endpoints: Mapping[str, Endpoint]
     infos: Mapping[str, ServerInfo]
     again: int | None
+    push_ids: Mapping[str, str]
     ledgers: Mapping[str, Sequence[MemoryLedger]]
     wants_ends: bool
     episodes: int
@@ -158,7 +160,7 @@ class PushWork:
         if context.budgets is None:  # the task has the tables to itself, and begins with them as they are now
             infos = {server.address: server.info for server in servers if server.info is not None}
             plan = replace(plan, infos=infos)
-        context = replace(context, missing=servers.missing, again=self._job.again)
+        context = replace(context, missing=servers.missing, again=self._job.again, push_ids=self._job.push_ids)
         with writing(f"temporary folder in {tempfile.gettempdir()}", "have TMPDIR name a folder with room"):
             folder = tempfile.TemporaryDirectory(prefix="rlds2reverb-")
         with folder as name:

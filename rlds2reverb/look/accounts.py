@@ -67,6 +67,8 @@ def push_fields(report: PushReport) -> dict[str, str]:
         and f"{counted(report.ends_found_late, 'episode')} stored whose end is not its own: notice ends_found_late",
         "filled": ", ".join(report.filled),
         "resumed": report.episodes_resumed and f"{counted(report.episodes_resumed, 'episode')} confirmed before",
+        "deleted": report.episodes_deleted
+        and f"{counted(report.episodes_deleted, 'episode')} that were deleted from the tables, and stay out",
         "duplicates": report.episodes_duplicate
         and f"{counted(report.episodes_duplicate, 'episode')} equal to earlier ones, not stored",
         "items made": len(report.tables) > 1
@@ -85,6 +87,7 @@ def server_line(report: PushReport) -> str:
         counted(report.episodes_pushed, "episode"),
         confirmed(report),
         report.episodes_resumed and f"{counted(report.episodes_resumed, 'episode')} confirmed before",
+        report.episodes_deleted and f"{counted(report.episodes_deleted, 'episode')} deleted before",
         report.episodes_unconfirmed and f"{counted(report.episodes_unconfirmed, 'episode')} not confirmed",
         report.episodes_duplicate and f"{counted(report.episodes_duplicate, 'duplicate')} not stored",
         report.episodes_left_out and f"{counted(report.episodes_left_out, 'episode')} left out",
@@ -382,11 +385,12 @@ def _codes(counts: Mapping[str, int], noun: str = "") -> str:
 
 
 def journal_cells(entry: JournalEntry, state: str, now: float) -> tuple[str, ...]:
-    """When, what, state, tables, episodes, items, new items, who, and from what: an entry of a journal on a line."""
+    """Its id, when, what, state, tables, episodes, items, new items, who, and from what: an entry of a journal on a line."""
     words = state if entry.ended is None or not entry.stopped else f"{state}: {shortened(entry.stopped, 60)}"
     known = f", {entry.episodes_known:,} known" if entry.episodes_known else ""
     who = f"{entry.user}@{entry.host}" + (f" ({shortened(entry.note, 60)})" if entry.note else "")
     return (
+        entry.id,
         f"{duration(now - entry.began)} ago",
         entry.kind,
         words,

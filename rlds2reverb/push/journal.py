@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from rlds2reverb.episode import Notice
-from rlds2reverb.errors import TransportError, reason_of
+from rlds2reverb.errors import Rlds2ReverbError, TransportError, reason_of
 from rlds2reverb.keywords import command_options
 from rlds2reverb.plain import plain
 from rlds2reverb.push.options import PushOptions
@@ -24,7 +24,7 @@ from rlds2reverb.push.report import PushReport
 from rlds2reverb.servers.group import Server, Servers
 from rlds2reverb.servers.journal import JournalEntry, new_entry, process_text, tidy_journal, write_entry
 from rlds2reverb.servers.own_tables import encode_record
-from rlds2reverb.wire.messages import JOURNAL
+from rlds2reverb.wire.messages import EPISODES, JOURNAL
 
 LOG = logging.getLogger("rlds2reverb.push")
 
@@ -48,6 +48,12 @@ class PushJournal:
         self._kind, self._plan, self._servers, self._report = kind, plan, servers, report
         self._entries: dict[Server, JournalEntry] = {}
         self._unwritten: dict[str, str] = {}  # address -> why
+
+    @property
+    def push_ids(self) -> dict[str, str]:
+        """Address -> id of the entry, of servers that list the episodes of pushes."""
+        listing = (server for server in self._entries if EPISODES in self._plan.infos[server.address].own_tables)
+        return {server.address: self._entries[server].id for server in listing}
 
     @property
     def notices(self) -> tuple[Notice, ...]:
@@ -107,7 +113,7 @@ class PushJournal:
                 self._unwritten.pop(server.address, None)  # it says all that the first one would have said
             if error is None and not server.missing:
                 try:
-                    tidy_journal(server.transport)
+                    tidy_journal(server.transport, self._plan.infos[server.address])
                 except Exception as failure:  # all entries are there; the next push joins them
                     LOG.warning("server %s: its journal could not be tidied: %s", server.address, failure)
 
@@ -119,6 +125,21 @@ class PushJournal:
         except Exception as error:
             self._unwritten[server.address] = reason_of(error)
             LOG.warning("server %s: its journal could not be written: %s", server.address, reason_of(error))
+
+
+def note_reset(servers: Servers, table: str) -> None:
+    """Writes into the journals that a table was emptied. Raises nothing of a journal."""
+
+    def note(server: Server) -> None:
+        info = server.transport.server_info()
+        if JOURNAL in info.own_tables:
+            entry = new_entry("reset", tables=(table,), server_process=process_text(info.state_id))
+            write_entry(server.transport, msgspec.structs.replace(entry, ended=time.time()))
+
+    try:
+        servers.each(note)
+    except Rlds2ReverbError as error:
+        LOG.warning("the table %s was emptied, and the journal lacks it: %s", table, error)
 
 
 def _ended(entry: JournalEntry, report: PushReport, stopped: str) -> JournalEntry:

@@ -47,6 +47,7 @@ class ItemNames:
 
     Attributes:
       identity: two pushes with the same identity make the same items of an episode.
+      push_seed: 64 bits that the keys of all items depend on.
       key_name: names the last episode in item keys; for a stream, all episodes so far, on which its items may depend.
     """
 
@@ -54,14 +55,15 @@ class ItemNames:
         self.identity = f"{output.view.label}|{data}"
         self.key_name = ""
         self._tables, self._is_of_stream = output.tables, output.is_of_stream
-        self._push_seed = seed(self.identity) if again is None else again
+        self.push_seed = seed(self.identity) if again is None else again
 
     def take_in(self, key_name: str) -> None:
         """Takes the next episode, one without items included."""
         self.key_name = f"{seed(self.key_name, key_name):016x}" if self._is_of_stream else key_name
 
-    def part(self, cut: Cut) -> Part:
-        return Part(self._tables, self._push_seed, self.key_name, cut)
+    def part(self, cut: Cut, tables: Sequence[str] | None = None) -> Part:
+        """The items of the last episode, for these tables of the output; None for all."""
+        return Part(self._tables if tables is None else tables, self.push_seed, self.key_name, cut)
 
 
 def names_in_ledger(plan: PushPlan) -> list[str]:

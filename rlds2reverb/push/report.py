@@ -53,6 +53,7 @@ class PushReport:
       ends_found_late: episodes stored by workers although their ends are those of other episodes (`last_observation_shared`), which
         their worker did not know in time; one process would have rejected them. A notice names the first.
       episodes_left_out: read, and not sent, because their server is missing. The same push, run again when it is back, stores them.
+      episodes_deleted: not stored, because they were deleted from the tables (`rlds2reverb delete`), and not counted as read.
       items_moved: items deleted from servers where they do not belong any more (`move`), by the sizes of their tables.
       servers: with many servers, address -> report of its part; its `stopped` says why a server is missing.
     """
@@ -90,6 +91,7 @@ class PushReport:
     parts_again: int = 0
     ends_found_late: int = 0
     episodes_left_out: int = 0
+    episodes_deleted: int = 0
     items_moved: int = 0
     servers: Mapping[str, PushReport] = field(default_factory=dict)
 
@@ -147,7 +149,8 @@ class ReportSums:
             count.update(getattr(report, name))
 
     def unread(self, episodes: int | None) -> int | None:
-        return None if episodes is None else episodes - self.sums["episodes_read"] - self.sums["episodes_resumed"]
+        passed = ("episodes_read", "episodes_resumed", "episodes_deleted")
+        return None if episodes is None else episodes - sum(self.sums[name] for name in passed)
 
     def fields(self) -> dict[str, Any]:
         return {

@@ -34,6 +34,7 @@ from rlds2reverb.push.server_push import (
     ServerPush,
     TaskContext,
 )
+from rlds2reverb.servers.episodes import MOST_KEYS
 from rlds2reverb.servers.group import Server, Servers
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.stream import Reason
@@ -42,8 +43,6 @@ LOG = logging.getLogger("rlds2reverb.push")
 
 Reading = Callable[[Iterable[Episode]], Iterator[tuple[Episode, list[Problem]]]]
 """Episodes, each with the problems that only other episodes show."""
-
-_MOST_KEYS = 1 << 16  # of one call that deletes items: 0.6 MB, and a table stands still for a few milliseconds
 
 
 class RunnablePush(Protocol):
@@ -114,6 +113,8 @@ class Push:
                     stack.enter_context(part)
                 if self._context is None:  # a whole push; of a distributed one the driver keeps the journal
                     stack.enter_context(self._journal.kept())
+                    for part in self.parts:
+                        part.push_id = self._journal.push_ids.get(part.server.address, "")
                 self._read_and_send()
         except BaseException as error:
             keep_report(error, replace(self.report(), stopped=reason_of(error)))
@@ -286,6 +287,6 @@ def _take_out(transport: Transport, keys: Mapping[str, Sequence[Array]]) -> int:
     before = size() if keys else 0
     for table, parts in keys.items():
         all_keys = np.concatenate(parts)
-        for start in range(0, len(all_keys), _MOST_KEYS):
-            transport.delete_items(table, all_keys[start : start + _MOST_KEYS])
+        for start in range(0, len(all_keys), MOST_KEYS):
+            transport.delete_items(table, all_keys[start : start + MOST_KEYS])
     return max(0, before - size()) if keys else 0

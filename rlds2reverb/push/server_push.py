@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -30,13 +30,16 @@ from rlds2reverb.push.capacity import Budget, GrantedBudget, WatchedBudget
 from rlds2reverb.push.keys import ItemNames, dataset_of, names_in_ledger, new_key_bits
 from rlds2reverb.push.ledger import MemoryLedger, OutputLedgers, SqliteLedger
 from rlds2reverb.push.options import ONCE, PushOptions
+from rlds2reverb.push.pages import PageKind, PageWriter
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.sender import Sender, Writer, can_send_after
 from rlds2reverb.push.tables import check_size
+from rlds2reverb.servers.episodes import Deletions, read_deletions
 from rlds2reverb.servers.group import Server
 from rlds2reverb.transport.stream import Reason
 from rlds2reverb.wire.insert import Part
+from rlds2reverb.wire.messages import DELETED, EPISODES
 
 TOGETHER_ROWS, TOGETHER_BYTES = 1024, 1 << 19
 """Episodes are taken together while one more like the last keeps them within so many rows, which fill a request
@@ -60,6 +63,7 @@ class TaskContext:
       endings: how the episodes of earlier tasks end, as far as those have ended.
       ledgers: address -> one per output; () without a ledger.
       again: 64 bits of the keys of a push with `again`, the same for all tasks; None without `again`.
+      push_ids: address -> id of the journal's entry, of servers that have one.
     """
 
     budgets: Mapping[str, Mapping[str, int]] | None = None
@@ -68,6 +72,7 @@ class TaskContext:
     endings: Endings = field(default_factory=Endings)
     ledgers: Mapping[str, Sequence[MemoryLedger]] = field(default_factory=dict, compare=False)
     again: int | None = None
+    push_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 class Outgoing(NamedTuple):
@@ -91,6 +96,10 @@ class _InFlight:
     rows: Sequence[tuple[int, int]]  # (output, items over all its tables), for the ledgers when it is confirmed
 
 
+SENT, KNOWN, DELETED_BEFORE = range(3)
+"""How an episode was taken: stored or in flight, in a ledger, or left out because it was deleted."""
+
+
 class Account:
     """What a push has sent to one server, and what of it is stored.
 
@@ -100,13 +109,14 @@ class Account:
       resumed: episodes that the ledgers have.
       duplicates: good episodes that are left out because an equal one was stored.
       left_out, left_out_steps: episodes left out because the server is missing.
+      deleted: episodes left out because they were deleted from the tables.
       sent_keys: table -> keys of the items sent, with `move`.
     """
 
     def __init__(self, options: PushOptions, is_of_task: bool) -> None:
         self._options, self._is_of_task = options, is_of_task
         self.tallies = [ItemCounts() for _ in options.outputs]
-        self.pushed = self.pushed_steps = self.resumed = self.duplicates = 0
+        self.pushed = self.pushed_steps = self.resumed = self.duplicates = self.deleted = 0
         self.left_out = self.left_out_steps = 0
         self.sent_keys: dict[str, list[Array]] = {}
         self._in_flight: dict[str, _InFlight] = {}
@@ -119,7 +129,12 @@ class Account:
     def resume(self, episode_id: str, items_by_table: Mapping[str, int]) -> None:
         """Counts an episode that the ledgers of all outputs have."""
         self.resumed += 1
-        self._take(episode_id, None, items_by_table)
+        self._take(episode_id, KNOWN, None, items_by_table)
+
+    def leave_deleted(self, episode_id: str) -> None:
+        """Counts an episode that was deleted from all tables that would get its items."""
+        self.deleted += 1
+        self._take(episode_id, DELETED_BEFORE, None, {})
 
     def begin(self, outgoing: Outgoing, pieces: int, has_ledgers: bool) -> None:
         """An episode is about to be sent in so many pieces, each of which is confirmed by itself."""
@@ -135,7 +150,7 @@ class Account:
         for number, cut in outgoing.cuts:
             self.tallies[number].add(cut.items_per_table, cut.is_of_stream)
         counts = {table: cut.items_per_table for _, cut in outgoing.cuts for table in cut.output.tables}
-        self._take(outgoing.episode.id, len(outgoing.episode), counts)
+        self._take(outgoing.episode.id, SENT, len(outgoing.episode), counts)
 
     def confirm(self, episode_ids: Iterable[str]) -> dict[int, list[tuple[str, int]]]:
         """Takes in confirmed pieces; returns what the ledgers are to record: output -> (episode, items over all its tables)."""
@@ -153,7 +168,7 @@ class Account:
 
     @property
     def taken_rows(self) -> Array:
-        """[episodes, 3 + tables] uint64 of a task: number of the name, whether a ledger has it, steps, items by table."""
+        """[episodes, 3 + tables] uint64 of a task: number of the name, how it was taken, steps, items by table."""
         return np.array(self._taken, np.uint64).reshape(-1, 3 + len(self._options.tables))
 
     def by_table(self, counts: Sequence[int]) -> dict[str, int]:
@@ -165,11 +180,11 @@ class Account:
         self.pushed += 1
         self.pushed_steps += steps
 
-    def _take(self, name: str, steps: int | None, items_by_table: Mapping[str, int]) -> None:
-        """Notes an episode that is stored or in flight, for the driver; `steps` is None if a ledger has it."""
+    def _take(self, name: str, how: int, steps: int | None, items_by_table: Mapping[str, int]) -> None:
+        """Notes an episode for the driver; `steps` is None if it was not sent."""
         if self._is_of_task:
             items = (items_by_table.get(table, 0) for table in self._options.tables)
-            self._taken.extend((number_of(name), steps is None, steps or 0, *items))
+            self._taken.extend((number_of(name), how, steps or 0, *items))
 
 
 class _Connection(NamedTuple):
@@ -185,6 +200,9 @@ class ServerPush:
       preparer: counts the episodes of this server alone.
       on_wait: called with the reason when nothing was confirmed for a while, and with an empty reason afterwards.
       context: of a task of a distributed push; None for a whole push.
+
+    Attributes:
+      push_id: of the journal's entry, under which the server lists the episodes; "" to list none. Set it before the first episode is sent.
     """
 
     def __init__(
@@ -195,6 +213,11 @@ class ServerPush:
         on_wait: Callable[[Reason], object],
         context: TaskContext | None = None,
     ) -> None:
+        self.push_id = "" if context is None else context.push_ids.get(server.address, "")
+        self._deletions = Deletions()
+        self._pages: PageWriter | None = None
+        self._is_ending = False
+        self._unrecorded: dict[int, list[tuple[str, int]]] = {}
         self.server, self.preparer = server, preparer
         self._plan, self._options, self._context, self._on_wait = plan, plan.options, context, on_wait
         self._outputs = plan.options.outputs
@@ -237,6 +260,9 @@ class ServerPush:
                     budget = GrantedBudget(context.budgets.get(address, {}), tuning.limits)
                 stack.callback(budget.close)
                 self._connection = _Connection(sender, budget, Writer(sender, options, budget))
+                # Before anything is sent, so that what was deleted does not come back.
+                if (deleted := info.own_tables.get(DELETED)) is not None and deleted.current_size:
+                    self._deletions = read_deletions(transport, tuning.deadlines.stall)
             self._stack = stack.pop_all()
 
     def close(self) -> None:
@@ -247,7 +273,7 @@ class ServerPush:
 
     def knows(self, episode_id: str) -> bool:
         """Whether the episode need not be read: the ledgers of all outputs have it. Thread-safe."""
-        return self.server.is_connected and self._resumes and not self.ledgers.lacking(episode_id)
+        return self.server.is_connected and self._resumes and not self._lacking(episode_id)
 
     def take_known(self, episode_id: str) -> None:
         """Counts an episode that the ledgers have."""
@@ -274,6 +300,12 @@ class ServerPush:
         if not outputs:
             self.account.resume(episode.id, self.ledgers.items_by_table(episode.id))
             return None
+        without = self._deletions.tables_without(episode.id)
+        if without:
+            outputs = [number for number in outputs if self._tables_with(number, without)]
+        if not outputs:
+            self.account.leave_deleted(episode.id)
+            return None
         is_dropped = self._options.duplicates == ONCE and is_copy(episode.id)
         prepared = self.preparer.prepare(episode, problems, outputs, is_dropped, examined)
         if not prepared.is_good:
@@ -281,7 +313,19 @@ class ServerPush:
         if is_dropped:
             self.account.duplicates += 1
             return None
-        return Outgoing(episode, prepared.key_name, list(zip(outputs, prepared.cuts)))
+        cuts = list(zip(outputs, prepared.cuts))
+        if without:
+            cuts = [
+                (number, cut._replace(output=replace(cut.output, tables=self._tables_with(number, without))))
+                for number, cut in cuts
+            ]
+        return Outgoing(episode, prepared.key_name, cuts)
+
+    def _tables_with(self, number: int, without: Collection[str]) -> tuple[str, ...]:
+        """The tables of an output that get an episode which was deleted from some."""
+        output = self._outputs[number]
+        # What follows in a stream depends on every episode before, so none of it can be left out.
+        return tuple(table for table in output.tables if table not in without or output.is_of_stream)
 
     def send(self, ready: Sequence[Outgoing]) -> None:
         """Sends the items of episodes, which come in the order in which they were prepared; together, if they are cut alike and no table is
@@ -309,7 +353,12 @@ class ServerPush:
                 # In this order, since the names of a stream's items depend on the episodes before.
                 for number, _ in outgoing.cuts:
                     self._names[number].take_in(outgoing.key_name)
-                parts.append([[self._names[number].part(cut) for number, cut in group] for group in own])
+                tables = {number: cut.output.tables for number, cut in outgoing.cuts}
+                parts.append(
+                    [[self._names[number].part(cut, tables[number]) for number, cut in group] for group in own]
+                )
+                if self.push_id:
+                    self._list(outgoing)
             ids = [outgoing.episode.id for outgoing in together]
             for group in zip(*parts):
                 encoded = writer.write(ids[0], group[0], [*zip(ids, group)][1:])
@@ -324,6 +373,11 @@ class ServerPush:
         if not all(cut.items_per_table for outgoing in ready for _, cut in outgoing.cuts):
             return False
         if len({tuple(tuple(number for number, _ in group) for group in own) for own in shared}) > 1:
+            return False
+        if (
+            len(self._deletions)
+            and len({tuple(cut.output.tables for _, cut in outgoing.cuts) for outgoing in ready}) > 1
+        ):
             return False
         if not all(can_be_joined([[cut for _, cut in group] for group in groups]) for groups in zip(*shared)):
             return False
@@ -344,10 +398,31 @@ class ServerPush:
 
     def _missing_outputs(self, episode_id: str) -> list[int]:
         """Numbers of the outputs whose ledgers lack the episode; counts its items for the other outputs."""
+        if episode_id in self._deletions.restored:
+            return self._lacking(episode_id)
         for number, items in self.ledgers.items_of(episode_id).items():
             self.account.tallies[number].items_per_table += items
             self._check_size(number, 0)
         return self.ledgers.lacking(episode_id)
+
+    def _lacking(self, episode_id: str) -> list[int]:
+        """Numbers of the outputs whose ledgers lack the episode; of all outputs if it was deleted, and let in again, since."""
+        if episode_id in self._deletions.restored:
+            return [*range(len(self._outputs))]
+        return self.ledgers.lacking(episode_id)
+
+    def _list(self, outgoing: Outgoing) -> None:
+        """Has the server's list of episodes name this one."""
+        if self._pages is None:
+            seconds = self._plan.tuning.deadlines.stall
+            source = dataset_of(self._plan.source)
+            listed = self._plan.infos[self.server.address].own_tables[EPISODES].current_size
+            self._pages = PageWriter(self.server.transport, self.push_id, source, seconds, listed)
+        for number, cut in outgoing.cuts:
+            if cut.items_per_table:
+                names = self._names[number]
+                kind = PageKind(cut.output.tables, names.push_seed, cut.is_of_stream)
+                self._pages.add(kind, outgoing.episode.id, names.key_name, cut.cut)
 
     def _check_size(self, number: int, next_items: int) -> None:
         if not self._options.allow_eviction:
@@ -375,6 +450,9 @@ class ServerPush:
     def finish(self) -> None:
         """Drains, and checks the tables a last time; raises as `send` does."""
         self.drain()
+        self._is_ending = True
+        if self._pages is not None:
+            self._pages.finish()
         self._open.budget.final_check()
 
     def wind_up(self, error: BaseException, linger_seconds: float | None = None) -> None:
@@ -386,6 +464,10 @@ class ServerPush:
             self._open.sender.linger(LINGER_SECONDS if linger_seconds is None else linger_seconds)
         with suppress(Exception):
             self._open.writer.drain_after(error)
+        self._is_ending = True
+        if self._pages is not None:
+            self._pages.seconds = LINGER_SECONDS
+            self._pages.finish()
         with suppress(Exception):
             self.record()
         if can_send_after(error):
@@ -393,15 +475,25 @@ class ServerPush:
                 self._open.budget.final_check()
 
     def record(self) -> None:
-        """Writes confirmed episodes into the ledgers."""
-        self.ledgers.record(self.account.confirm(id_ for id_, _ in self._open.sender.take_finished()))
+        """Writes confirmed episodes into the ledgers; with a list of episodes once that has them, a moment later."""
+        rows = self.account.confirm(id_ for id_, _ in self._open.sender.take_finished())
+        if self._pages is None or not len(self.ledgers):
+            self.ledgers.record(rows)
+            return
+        for number, finished in rows.items():
+            self._unrecorded.setdefault(number, []).extend(finished)
+        if self._unrecorded and (self._pages.is_due or self._is_ending):
+            self._pages.flush()
+            confirmed, self._unrecorded = self._unrecorded, {}
+            if not (self._pages.has_failed and self._is_ending):  # else it is sent once more, and listed then
+                self.ledgers.record(confirmed)
 
     # Progress and report.
 
     def progress(self, reason: Reason = Reason()) -> Progress:
         connection, preparer, account = self._connection, self.preparer, self.account
         return Progress(
-            preparer.episodes + account.resumed + account.left_out,
+            preparer.episodes + account.resumed + account.left_out + account.deleted,
             preparer.steps + account.left_out_steps,
             self._plan.episodes,
             0 if connection is None else connection.sender.confirmed_items,
@@ -437,7 +529,8 @@ class ServerPush:
             episodes_resumed=account.resumed,
             episodes_duplicate=account.duplicates,
             episodes_left_out=account.left_out,
-            episodes_unread=None if count is None else count - preparer.episodes - account.resumed,
+            episodes_deleted=account.deleted,
+            episodes_unread=None if count is None else count - preparer.episodes - account.resumed - account.deleted,
             bytes=0 if connection is None else connection.sender.sent_bytes,
             seconds=time.monotonic() - self._began,
             reconnects=0 if connection is None else connection.sender.reconnects,

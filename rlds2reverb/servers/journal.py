@@ -1,4 +1,4 @@
-"""The journal of a server: an entry for every push and writer session. `rlds2reverb serve` keeps it in a table of its own.
+"""The journal of a server: an entry for every push, delete, reset and writer session. `rlds2reverb serve` keeps it in a table of its own.
 
 An entry is written when the work begins, and again with what came of it when the work ends. So a process that was killed leaves an
 entry without an end. The table is part of each checkpoint, so the journal comes back with the data that it describes.
@@ -23,10 +23,10 @@ from msgspec import Meta, Struct
 
 from rlds2reverb.errors import TransportError, WireError
 from rlds2reverb.plain import Count
-from rlds2reverb.servers.own_tables import delete_records, encode_record, read_records, tidy, write_records
+from rlds2reverb.servers.own_tables import MOST_ITEMS, delete_records, encode_record, read_records, tidy, write_records
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.retry import Deadlines
-from rlds2reverb.wire.messages import JOURNAL
+from rlds2reverb.wire.messages import JOURNAL, ServerInfo
 
 FORMAT = 1
 """Of entries. A newer one is refused."""
@@ -35,7 +35,7 @@ State = Literal["done", "stopped", "running", "cut off"]
 
 
 class JournalEntry(Struct, frozen=True, kw_only=True):
-    """What one push or writer session has done to the tables of a server.
+    """What one push, writer session, delete or reset has done to the tables of a server.
 
     Attributes:
       id: of the work; the entries of one push on all of its servers have the same.
@@ -124,6 +124,11 @@ def _is_alive(process: int) -> bool:
     return True
 
 
+@functools.cache
+def _version() -> str:
+    return version("rlds2reverb")
+
+
 def new_entry(kind: Literal["push", "write", "delete", "restore", "reset"], **fields: Any) -> JournalEntry:
     """An entry of work that begins now, by this user and process."""
     user_number = getattr(os, "getuid", None)  # which Windows lacks
@@ -138,7 +143,7 @@ def new_entry(kind: Literal["push", "write", "delete", "restore", "reset"], **fi
         host=socket.gethostname(),
         process=os.getpid(),
         process_space=_process_space(),
-        program=version("rlds2reverb"),
+        program=_version(),
         **fields,
     )
 
@@ -167,9 +172,10 @@ def _name_at_begin(entry: JournalEntry) -> str:
     return f"{entry.id} began"
 
 
-def tidy_journal(transport: Transport) -> None:
-    """Joins entries when there are many; see `own_tables.tidy`."""
-    tidy(transport, JOURNAL)
+def tidy_journal(transport: Transport, info: ServerInfo) -> None:
+    """Joins entries when there were many at an earlier answer of the server; see `own_tables.tidy`."""
+    if info.own_tables[JOURNAL].current_size >= MOST_ITEMS:
+        tidy(transport, JOURNAL)
 
 
 def read_journal(transport: Transport, seconds: float = 60.0) -> list[JournalEntry]:

@@ -170,7 +170,10 @@ def priority_exponent(selector: str) -> float | None:
 JOURNAL = "rlds2reverb.journal"
 """The table in which `rlds2reverb serve` keeps its journal; see `servers.journal`."""
 
-OWN_TABLES = (JOURNAL,)
+EPISODES, DELETED = "rlds2reverb.episodes", "rlds2reverb.deleted"
+"""The tables in which it keeps what pushes have stored, and what stays out; see `servers.episodes`."""
+
+OWN_TABLES = (JOURNAL, EPISODES, DELETED)
 """Names of the tables that `rlds2reverb serve` keeps for itself."""
 
 

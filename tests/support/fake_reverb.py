@@ -114,6 +114,14 @@ class FakeReverb(MemoryServer):
             context.abort(code, "as planned")
         return self._info() if data is None else data
 
+    def answer_mutation(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        """Deletes items; changes no priorities."""
+        request = message_class("MutatePrioritiesRequest").FromString(data)
+        with self.changed:
+            self._note_metadata(context)
+            self.tables[request.table].delete(request.delete_keys)
+        return b""
+
     def answer_insert_stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         with self.changed:
             self._note_metadata(context)
@@ -171,6 +179,9 @@ class _Handlers(grpc.GenericRpcHandler):
     def __init__(self, server: FakeReverb) -> None:
         self._methods = {
             "/deepmind.reverb.ReverbService/ServerInfo": grpc.unary_unary_rpc_method_handler(server.answer_server_info),
+            "/deepmind.reverb.ReverbService/MutatePriorities": grpc.unary_unary_rpc_method_handler(
+                server.answer_mutation
+            ),
             "/deepmind.reverb.ReverbService/InsertStream": grpc.stream_stream_rpc_method_handler(
                 server.answer_insert_stream
             ),

@@ -108,8 +108,8 @@ function showJournal({server, journal}) {
   const row = (tag, ...cells) => make("tr", {}, ...cells.map(cell => make(tag, {}, cell)));
   const counted = (entry, count) => entry.ended === null || count === null ? "" : whole.format(count);
   rebuild(byId("entries"), JSON.stringify([journal.newest, journal.newest.map(entry => age(server.now - entry.began))]), () => [
-    row("th", "when", "what", "state", "tables", "episodes", "items", "new", "who", "from"),
-    ...journal.newest.map(entry => row("td", `${age(server.now - entry.began)} ago`, entry.kind,
+    row("th", "id", "when", "what", "state", "tables", "episodes", "items", "new", "who", "from"),
+    ...journal.newest.map(entry => row("td", entry.id, `${age(server.now - entry.began)} ago`, entry.kind,
       make("span", {class: kinds[entry.state] ?? ""}, [entry.state, entry.stopped].filter(Boolean).join(": ")),
       entry.tables.join(", "), counted(entry, entry.episodes) + (entry.episodes_known ? `, ${whole.format(entry.episodes_known)} known` : ""), counted(entry, entry.items), counted(entry, entry.items_new),
       `${entry.user}@${entry.host}` + (entry.note && ` (${entry.note})`), entry.source))]);

@@ -31,12 +31,12 @@ def test_every_push_is_a_line(run: Run) -> None:
         code, shown, said = run("journal", "--server", server.address)
         assert (code, said) == (0, "")
         head, first, second = shown.splitlines()
-        assert head.split() == ["WHEN", "WHAT", "STATE", "TABLES", "EPISODES", "ITEMS", "NEW", "WHO", "FROM"]
+        assert head.split() == ["ID", "WHEN", "WHAT", "STATE", "TABLES", "EPISODES", "ITEMS", "NEW", "WHO", "FROM"]
         assert " (first) " in first
-        assert [line.split()[3:6] for line in (first, second)] == [["push", "done", "replay"]] * 2
+        assert [line.split()[4:7] for line in (first, second)] == [["push", "done", "replay"]] * 2
         assert (
-            run("journal", "--server", server.address, "--last", "1")[1].splitlines()[1].split()[3:]
-            == second.split()[3:]
+            run("journal", "--server", server.address, "--last", "1")[1].splitlines()[1].split()[4:]
+            == second.split()[4:]
         )
         assert run("journal", "--server", server.address, "--table", "other")[2] == "no entries\n"
         assert "rlds2reverb.journal" not in run("status", "--server", server.address)[1]

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from rlds2reverb import Client
 from rlds2reverb.errors import InvalidEpisode, WireError
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.push.journal import PushJournal
@@ -160,6 +161,15 @@ def test_a_writer_leaves_an_entry() -> None:
         2,
         "done",
     )
+
+
+def test_an_emptied_table_leaves_an_entry() -> None:
+    server = server_with_journal()
+    push(server, episodes(1))
+    Client(MemoryTransport(server)).reset("replay")
+    assert [(entry.kind, entry.find_state(), entry.tables) for entry in entries(server)][1:] == [
+        ("reset", "done", ("replay",))
+    ]
 
 
 def test_a_newer_format_is_refused_with_a_sentence() -> None:

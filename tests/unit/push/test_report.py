@@ -77,6 +77,7 @@ def test_plain_values_go_through_json() -> None:
         "parts_again": 0,
         "ends_found_late": 0,
         "episodes_left_out": 0,
+        "episodes_deleted": 0,
         "items_moved": 0,
         "servers": {},
         "episodes_unconfirmed": 0,

@@ -1,0 +1,133 @@
+"""The episodes that a push sends, written into the server's own list of them as it goes, so that they can be deleted later."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rlds2reverb.cuts import Cut
+from rlds2reverb.episode import Array
+from rlds2reverb.errors import Rlds2ReverbError
+from rlds2reverb.servers.episodes import EpisodePage, tidy_pages, write_pages
+from rlds2reverb.servers.own_tables import MOST_ITEMS
+from rlds2reverb.transport.base import Transport
+
+LOG = logging.getLogger("rlds2reverb.push")
+
+PAGE_EPISODES, PAGE_ITEMS = 4096, 1 << 20
+"""Most of a page, about. Fewer make more requests, more are lost when a push without a ledger is killed: until it runs again, those cannot be deleted by name."""
+
+LEDGER_SECONDS = 1.0
+"""A ledger has an episode only once a page has it, so that it can be deleted; so often pages are written for that."""
+
+
+class PageKind(NamedTuple):
+    """What the episodes of a page have in common; see `EpisodePage`."""
+
+    tables: tuple[str, ...]
+    push_seed: int
+    is_of_stream: bool
+
+
+# Name, name in keys, [items] rows of its items, row of its first step. What they give is computed for a whole page: numpy's calls for each
+# episode would take a tenth of what a short one costs.
+_Waiting = list[tuple[str, str, Array, int]]
+
+
+class PageWriter:
+    """Collects the episodes that one push sends to one server, and writes them page by page.
+
+    Never makes a push fail: the log says what cannot be written.
+
+    Args:
+      push: id of the journal's entry.
+      source: name of the dataset.
+      seconds: for each writing.
+      listed: items of the list when the push began.
+
+    Attributes:
+      has_failed: something could not be written.
+    """
+
+    def __init__(self, transport: Transport, push: str, source: str, seconds: float, listed: int = 0) -> None:
+        self._transport, self._push, self._source, self.seconds = transport, push, source, seconds
+        self._waiting: dict[PageKind, _Waiting] = {}
+        self._items = 0  # that wait, about: what is held of them is bounded
+        self._listed = listed
+        self._pages: list[str] = []  # names of those that are written
+        self._written_at = time.monotonic()
+        self.has_failed = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a ledger has waited for `LEDGER_SECONDS`."""
+        return time.monotonic() - self._written_at > LEDGER_SECONDS
+
+    def add(self, kind: PageKind, name: str, key_name: str, cut: Cut) -> None:
+        """Adds an episode with items; writes a page when it is full."""
+        waiting = self._waiting.get(kind)
+        if waiting is None:
+            waiting = self._waiting[kind] = []
+        waiting.append((name, key_name, cut.anchors, cut.origin))
+        self._items += len(cut.anchors)
+        if len(waiting) >= PAGE_EPISODES:
+            self._write([self._page(kind, self._waiting.pop(kind))])
+        elif self._items >= PAGE_ITEMS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what waits."""
+        if self._waiting:
+            self._write(self._take_waiting())
+
+    def finish(self) -> None:
+        """Writes what waits, and which pages the push consists of."""
+        pages = self._take_waiting()
+        if pages or self._pages:
+            self._write(pages, self._push)
+        if self._listed + len(self._pages) >= MOST_ITEMS:
+            self._try(lambda: tidy_pages(self._transport, self.seconds))
+
+    def _take_waiting(self) -> list[EpisodePage]:
+        waiting, self._waiting, self._items = self._waiting, {}, 0
+        self._written_at = time.monotonic()
+        return [self._page(kind, episodes) for kind, episodes in waiting.items()]
+
+    def _page(self, kind: PageKind, waiting: _Waiting) -> EpisodePage:
+        names, key_names, rows, origins = zip(*waiting)
+        items = [len(own) for own in rows]
+        begins, all_rows = np.cumsum(items) - items, np.concatenate(rows)
+        return EpisodePage(
+            push=self._push,
+            source=self._source,
+            tables=kind.tables,
+            push_seed=kind.push_seed,
+            is_of_stream=kind.is_of_stream,
+            names=names,
+            key_names=() if key_names == names else key_names,
+            starts=tuple((np.minimum.reduceat(all_rows, begins) - origins).tolist()),
+            stops=tuple((np.maximum.reduceat(all_rows, begins) - origins + 1).tolist()),
+            items=tuple(items),
+        )
+
+    def _write(self, pages: Sequence[EpisodePage], push: str = "") -> None:
+        def write() -> None:
+            self._pages += write_pages(self._transport, pages, self.seconds, push, self._pages)
+
+        self._try(write)
+
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except Rlds2ReverbError as error:
+            if not self.has_failed:
+                LOG.warning(
+                    "server %s: its list of episodes could not be written, so that not all can be deleted by name until they are pushed again: %s",
+                    self._transport.address,
+                    error,
+                )
+            self.has_failed = True
