@@ -353,21 +353,25 @@ class Client:
         dataset: str = "",
         dry_run: bool = False,
         restore: bool = False,
+        checkpoint: bool = True,
         **options: Unpack[PushKeywords],
     ) -> DeleteReport:
-        """Deletes episodes from the tables of all servers, for good: no push brings them back, with or without a ledger, after a restart either.
+        """Deletes episodes from the tables of all servers, for good: no push that gives them the same names brings them back.
 
-        Needs servers that list the episodes of pushes, as `rlds2reverb serve` does. Of what is given, all must hold.
+        That holds with or without a ledger, and after a restart or crash as well, once the servers have written a checkpoint. Another `identity`
+        or `transform` gives other names. Needs servers that list the episodes of pushes, as `rlds2reverb serve` does. Of what is given, all
+        must hold.
 
         Args:
           source: a dataset as for `push`, a choice of its episodes or a filter included: its episodes, which are read for their names.
           table: those to delete from; by default all. With a source as for `push`.
           view: with a source, as for `push`.
-          episodes: names of episodes ("content:...", or an id of their own).
+          episodes: names of episodes ("content:...", or an id of their own); a content for all of its copies.
           pushes: ids of pushes, as `journal` has them; with `restore` also of deletes.
-          dataset: the source of pushes, as `journal` has it.
+          dataset: the source of pushes, as `journal` has it, or the dataset that it is a part of.
           dry_run: change nothing, and say what would go.
           restore: let them in again: the same push stores them anew.
+          checkpoint: have all servers write one at the end; inserts, samples and updates wait meanwhile.
           options: `note`, for the journal; with a source, those of the push that change what episodes are called (`identity`, `transform`,
             ...), and filters.
 
@@ -376,7 +380,7 @@ class Client:
 
         Raises:
           ConfigError: nothing was chosen, a table or push is not there, or a server keeps no list.
-          ServerUnreachable: as for `servers`; on the other servers it is done.
+          ServerUnreachable: as for `servers`. Nothing was done if a server was missing at the beginning; later, it is done on the others.
           Rlds2ReverbError: with a source, as `plan` does.
         """
         note = options.pop("note", "")
@@ -399,7 +403,7 @@ class Client:
             **{name: str(value) for name, value in options.items()},
         )
         choice = EpisodeChoice(names, tuple(pushes), dataset, tables, words)
-        return delete_episodes(self._servers, choice, dry_run, restore, note)
+        return delete_episodes(self._servers, choice, dry_run, restore, note, checkpoint)
 
     def reset(self, table: str) -> None:
         """Empties a table on all servers; its rate limiters start from zero.

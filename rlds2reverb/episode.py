@@ -72,6 +72,18 @@ def is_copy(name: str) -> bool:
     return is_content(name) and "#" in name
 
 
+_COPIES = re.compile(r"#\d+|\|\d{1,9}(?![\da-f])", re.ASCII)
+
+
+def name_of_copies(name: str) -> str:
+    """The name that all copies of a content and all passes over it share; another name is its own.
+
+    >>> name_of_copies("content:0a#2[5:]|set=0b|2"), name_of_copies("content:0a[:3]#2"), name_of_copies("run#7|2")
+    ('content:0a[5:]|set=0b', 'content:0a[:3]', 'run#7|2')
+    """
+    return _COPIES.sub("", name) if is_content(name) else name
+
+
 def name_of_rows(name: str, start: int, stop: int, rows: int) -> str:
     """The name of some of an episode's rows, as Python writes slices: an end that is said lies at a gap.
 

@@ -76,10 +76,15 @@ _OF_PUSHES = (
     "--dataset",
     default="",
     metavar="NAME",
-    help="Episodes of all pushes of this dataset, as the journal names it; nothing is read.",
+    help="Episodes of all pushes of this dataset, or of this part of one, as the journal names it; nothing is read.",
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; say what would go.")
 @click.option("--restore", is_flag=True, help="Let the episodes in again: the same push stores them anew.")
+@click.option(
+    "--checkpoint/--no-checkpoint",
+    default=True,
+    help="Have the servers write a checkpoint at the end (the default), so that a crash does not bring the episodes back.",
+)
 @click.option("--note", default="", metavar="TEXT", help="Say why, for the journal.")
 @view_option
 @into_option
@@ -95,6 +100,7 @@ def command(
     dataset: str,
     dry_run: bool,
     restore: bool,
+    checkpoint: bool,
     note: str,
     view: str | None,
     view_config: Any,
@@ -104,11 +110,11 @@ def command(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Delete episodes from tables, on all servers, so that they stay out: the same push does not bring them back, with or without a ledger,
-    after a restart either.
+    """Delete episodes from tables, on all servers, so that they stay out: a push that gives them the same names does not bring them back, with
+    or without a ledger, after a restart either.
 
     With SOURCE it is about the episodes of a dataset, which are read for their names: give what the push was given, and say which episodes by
-    SOURCE itself or by a filter. Without it, servers know the episodes by the pushes that they list. Of what is given, all must hold.
+    SOURCE itself or by a filter. An episode goes with all of its copies, whatever push or dataset has brought it. Without SOURCE, servers know the episodes by the pushes that they list. Of what is given, all must hold.
     """
     options = {name: given.pop(name) for name in command_options(PushOptions) if name in given}
     chosen: dict[str, Any] = {
@@ -125,7 +131,8 @@ def command(
                 raise ConfigError("name the tables that the push has filled: --table TABLE, or --into TABLE=VIEW")
             chosen["view"] = choose_view(source, view, view_config) if not into else None
         opened = None if source is None else open_dataset(source).first(limit)
-        report = client.delete_episodes(opened, tables, **how, dry_run=dry_run, restore=restore, note=note, **chosen)
+        how |= {"dry_run": dry_run, "restore": restore, "checkpoint": checkpoint, "note": note}
+        report = client.delete_episodes(opened, tables, **how, **chosen)
     _print(report, as_json)
 
 
@@ -139,11 +146,19 @@ def _print(report: DeleteReport, as_json: bool) -> None:
     fields = {
         "episodes": f"{report.episodes:,}" + (" let in again" if report.restored else ""),
         "items": "" if report.restored else f"{items}{' at most' if report.dry_run else ''}",
-        "not listed": counted(len(report.unknown), "name") if report.unknown else "",
+        "not listed": f"{counted(len(report.unknown), 'name')} that no push has listed as stored"
+        if report.unknown
+        else "",
+        "missing": "; ".join(f"{address}: {reason}" for address, reason in report.missing.items()),
+        "no checkpoint": "; ".join(f"{address}: {reason}" for address, reason in report.unsaved.items()),
         "names": ", ".join(report.names[:_SHOWN])
         + (f", and {len(report.names) - _SHOWN:,} more" if len(report.names) > _SHOWN else ""),
     }
     output.print_fields({name: text for name, text in fields.items() if text})
+    if report.missing:
+        output.talk("run it again when the missing servers are back: what they hold is left as it is")
+    if report.unsaved:
+        output.talk("it holds from the next checkpoint on: a crash before that undoes it")
     if report.restored and not report.dry_run:
         output.talk("the same push stores them anew")
 

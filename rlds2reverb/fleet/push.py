@@ -36,6 +36,7 @@ from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import move_items
 from rlds2reverb.push.server_push import TaskContext, open_ledgers
 from rlds2reverb.push.tables import check_size
+from rlds2reverb.servers.episodes import Deletions, gather_deletions
 from rlds2reverb.servers.group import Server
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.grpc import Endpoint, endpoint_of
@@ -67,6 +68,7 @@ class DistributedPush:
     ) -> None:
         self._plan, self._servers = plan, push_servers(plan, transports, on_lost=_warn)
         self._ledgers: dict[str, tuple[SqliteLedger, ...]] = {}
+        self._deletions = Deletions()
         self._budgets: FleetBudgets | None = None  # until the executor says how many workers there are
         self._endpoints = endpoints
         self._source = plan.asked_for if isinstance(plan.asked_for, NamedSource) else NamedSource(plan.asked_for)
@@ -108,7 +110,8 @@ class DistributedPush:
 
     def _push(self, stack: ExitStack) -> None:
         count, servers = self._plan.source.known_count(), self._servers
-        self._ledgers = {server.address: open_ledgers(self._plan, server, stack) for server in servers}
+        self._deletions = gather_deletions(servers, self._plan.infos, self._plan.tuning.deadlines.stall)
+        self._ledgers = {server.address: open_ledgers(self._plan, server, stack, self._deletions) for server in servers}
         self._began = time.monotonic()
         with self._new_executor(self._job(count)) as executor:
             self._merged.workers = executor.workers
@@ -149,6 +152,7 @@ class DistributedPush:
             infos=plan.infos,
             again=new_key_bits(options.again),
             push_ids=self._journal.push_ids,
+            deletions=self._deletions,
             ledgers={
                 address: [MemoryLedger(ledger.confirmed, ledger.here) for ledger in ledgers]
                 for address, ledgers in self._ledgers.items()
@@ -218,9 +222,11 @@ class DistributedPush:
             if server.is_connected:
                 items_made = self._merged.items_made(server.address)
                 for output in self._plan.options.outputs:
-                    items = max(items_made.get(table, 0) for table in output.tables)
-                    with self._servers.about(server):
-                        check_size(output, self._plan.infos[server.address], items, f"more than {items - 1}")
+                    for table in output.tables:
+                        items = items_made.get(table, 0)
+                        with self._servers.about(server):
+                            info = self._plan.infos[server.address]
+                            check_size(replace(output, tables=(table,)), info, items, f"more than {items - 1}")
 
     def _look(self) -> None:
         if self._pace.is_due():

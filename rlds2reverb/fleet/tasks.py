@@ -33,6 +33,7 @@ from rlds2reverb.push.plan import PushPlan, Tuning, plan_push, push_servers
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import Push
 from rlds2reverb.push.server_push import TaskContext
+from rlds2reverb.servers.episodes import Deletions
 from rlds2reverb.specs import flatten
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.grpc import Endpoint
@@ -62,7 +63,7 @@ class TaskDone:
       taken: address -> `push.server_push.Account.taken_rows`.
       ends: how each episode ended; () if that is not needed.
       columns: column stats; None if the worker was lost.
-      notices: of the source.
+      notices: of the source, and that servers do not list all episodes.
       quarantine: lines for the report of bad episodes.
       sent: address -> table -> keys of the items sent, with `move`.
       tallies: of the parts of a mix.
@@ -92,6 +93,7 @@ class PushJob:
       endpoints, infos: address -> how to reach it, and its tables, of servers that could be reached when the push began.
       again: 64 bits of new keys, the same for all workers; None without `again`.
       push_ids: address -> id of the journal's entry, of servers that list the episodes.
+      deletions: what stays out of the tables, as the driver has read it.
       ledgers: address -> one per output, of missing servers as well; () without a ledger.
       wants_ends: whether `TaskDone.ends` is needed.
       episodes, columns: of the source as the driver sees it, to be compared.
@@ -106,6 +108,7 @@ class PushJob:
     infos: Mapping[str, ServerInfo]
     again: int | None
     push_ids: Mapping[str, str]
+    deletions: Deletions
     ledgers: Mapping[str, Sequence[MemoryLedger]]
     wants_ends: bool
     episodes: int
@@ -160,7 +163,13 @@ class PushWork:
         if context.budgets is None:  # the task has the tables to itself, and begins with them as they are now
             infos = {server.address: server.info for server in servers if server.info is not None}
             plan = replace(plan, infos=infos)
-        context = replace(context, missing=servers.missing, again=self._job.again, push_ids=self._job.push_ids)
+        context = replace(
+            context,
+            missing=servers.missing,
+            again=self._job.again,
+            push_ids=self._job.push_ids,
+            deletions=self._job.deletions,
+        )
         with writing(f"temporary folder in {tempfile.gettempdir()}", "have TMPDIR name a folder with room"):
             folder = tempfile.TemporaryDirectory(prefix="rlds2reverb-")
         with folder as name:
@@ -218,7 +227,7 @@ class _TaskRun:
             taken={address: account.taken_rows for address, account in accounts.items()},
             ends=tuple(self._ends),
             columns=self._push.columns,
-            notices=self._source.notices,
+            notices=(*self._source.notices, *self._push.list_notices),
             quarantine=self._quarantine.read_text("utf-8") if self._quarantine.exists() else "",
             sent={address: account.sent_keys for address, account in accounts.items() if account.sent_keys},
             tallies=self._job.source.tallies,

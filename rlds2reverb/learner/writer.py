@@ -42,6 +42,7 @@ from rlds2reverb.push.journal import PushJournal
 from rlds2reverb.push.plan import Tuning, plan_push, push_servers
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.server_push import TOGETHER_BYTES, TOGETHER_ROWS, Outgoing, ServerPush
+from rlds2reverb.servers.episodes import gather_deletions
 from rlds2reverb.servers.tables import table_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.text import counted
@@ -471,6 +472,7 @@ class EpisodeWriter(OpenEpisode):
 
         servers = push_servers(plan, {transport.address: transport})
         push = ServerPush(plan, servers[0], plan.ready.preparer(), on_wait)
+        push.deletions = gather_deletions(servers, plan.infos, plan.tuning.deadlines.stall)
         journal = PushJournal("write", plan, servers, push.report)
         push.open()
         journal.begin()

@@ -432,10 +432,6 @@ class OutputCut(NamedTuple):
         return len(self.cut.anchors)
 
     @property
-    def items_in_all_tables(self) -> int:
-        return len(self.cut.anchors) * len(self.output.tables)
-
-    @property
     def is_of_stream(self) -> bool:
         return self.stream is not None
 

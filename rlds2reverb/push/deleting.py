@@ -1,41 +1,53 @@
 """Deletes episodes from the tables of servers, by what pushes have listed there, and lets them in again.
 
-On each server: an entry in the journal, then the names into the list of deleted episodes, then the items. So a delete that is killed has
-either done nothing, or has named all episodes that no push brings back any more; run again, it deletes the rest.
+On each server: an entry in the journal, then the names into the list of deleted episodes, then the items; at the end a checkpoint. So a
+delete that is killed has either done nothing, or has named all episodes that no push brings back any more; run again, it deletes the rest.
+
+A name is that of all copies of a content, and of whatever push or dataset brings it: which episodes are chosen is found by names, pushes or
+datasets, and what goes then is everything under these names.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
-from rlds2reverb.episode import CONTENT
-from rlds2reverb.errors import ConfigError, Rlds2ReverbError, reason_of
+from rlds2reverb.episode import CONTENT, name_of_copies
+from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerUnreachable, reason_of
 from rlds2reverb.plain import members, printed
-from rlds2reverb.push.keys import EpisodeNames
+from rlds2reverb.push.keys import EpisodeNames, dataset_name
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.servers.episodes import (
     MOST_KEYS,
     Deletion,
+    Deletions,
     EpisodePage,
+    PushPages,
+    find_lacking,
     page_name,
     read_deletions,
     read_pages,
-    write_deletion,
+    write_deletions,
 )
 from rlds2reverb.servers.group import Server, Servers
-from rlds2reverb.servers.journal import new_entry, process_text, tidy_journal, write_entry
+from rlds2reverb.servers.journal import JournalEntry, new_entry, process_text, tidy_journal, write_entry
 from rlds2reverb.servers.tables import table_of
 from rlds2reverb.text import counted
 from rlds2reverb.wire.messages import DELETED, EPISODES, ServerInfo
 
 _SECONDS = 300.0
 """For each reading and writing of a server's own tables, which wait while it writes a checkpoint."""
+
+_CHECKPOINT_SECONDS = 600.0
+
+_DIGEST = re.compile(r"[\da-f]{32}(?![^\[|#])", re.ASCII)
+"""Begins the name of a content where its prefix was left out."""
 
 _MOST_WORDS = 20  # names in an entry of the journal
 
@@ -46,11 +58,16 @@ class DeleteReport:
     """What a delete has done, or would do.
 
     Attributes:
-      episodes: chosen ones, each once.
+      episodes: names that were chosen, each once, whatever number of copies it has.
       items: table -> items deleted, by the sizes of the tables; in a dry run those that pushes have stored, some of which may be gone. Of a
         restore 0: the same push brings them back.
       names: of the episodes, in alphabetical order.
-      unknown: names that were asked for, and that no push has listed.
+      unknown: those of them that were asked for by name or by a source, and that no push has listed as stored. They stay out all the same. () while
+        a server is missing, which may have them.
+      missing: address -> why a server is missing. It is left as it is; pushes to it together with another one of these servers leave the
+        episodes out, and tell it.
+      unsaved: address -> why a server has written no checkpoint at the end: after a crash the episodes are as before the delete, unless a later
+        checkpoint was written.
       dry_run: nothing was changed.
       restored: the episodes were let in again.
     """
@@ -59,6 +76,8 @@ class DeleteReport:
     items: Mapping[str, int]
     names: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+    unsaved: Mapping[str, str] = field(default_factory=dict)
     dry_run: bool = False
     restored: bool = False
 
@@ -74,7 +93,7 @@ class EpisodeChoice:
     Attributes:
       names: their names; None for any.
       pushes: ids of entries of the journal: of pushes, for a restore of deletes as well.
-      dataset: the source of their pushes, as the journal has it; "" for any.
+      dataset: the source of their pushes, as the journal has it, or the dataset that it is a part of; "" for any.
       tables: those that they leave; () for all.
       words: what was asked for, for the journal; "dataset" is what it was about.
     """
@@ -94,19 +113,62 @@ class EpisodeChoice:
 
 
 @dataclass(frozen=True)
-class _ChosenEpisodes:
-    """What a choice means on one server: its tables, names, and the pages of these episodes alone."""
+class _ServerList:
+    """What one server lists.
+
+    Attributes:
+      tables: those that the choice is about.
+      pages: with episodes in these tables.
+    """
 
     info: ServerInfo
     tables: tuple[str, ...]
-    names: set[str]
     pages: Sequence[EpisodePage]
+    pushes: Sequence[PushPages]
+    deletions: Sequence[Deletion]
+
+    def named(self, names: Collection[str]) -> _ServerList:
+        """The pages of these episodes alone, all copies included, whatever push has stored them."""
+        selected = []
+        for page in self.pages:
+            places = [place for place, name in enumerate(page.names) if name_of_copies(name) in names]
+            if places:
+                selected.append(page.select(places))
+        return _ServerList(self.info, self.tables, selected, self.pushes, self.deletions)
+
+    def names(self) -> set[str]:
+        return {name_of_copies(name) for page in self.pages for name in page.names}
+
+    def pages_of(self, choice: EpisodeChoice) -> Iterable[EpisodePage]:
+        """The pages of the pushes, and of the dataset, that a choice names."""
+        dataset = choice.dataset.encode("utf-8", "backslashreplace").decode()  # as records have it
+        # A page that an earlier push has written is of that one, and stands in the list of each later one.
+        by_push = {name for push in self.pushes if push.push in choice.pushes for name in push.pages}
+        by_dataset = {name for push in self.pushes if _is_part(push.source, dataset) for name in push.pages}
+        for page in self.pages:
+            name = page_name(page) if by_push or by_dataset else ""
+            is_of_push = not choice.pushes or page.push in choice.pushes or name in by_push
+            if is_of_push and (not dataset or _is_part(page.source, dataset) or name in by_dataset):
+                yield page
 
     def items_in(self, table: str) -> int:
-        by_name = {
-            name: items for page in self.pages if table in page.tables for name, items in zip(page.names, page.items)
-        }
-        return sum(by_name.values())
+        """Items that pushes have stored in a table, by the pages."""
+        items: dict[tuple[int, str], int] = {}
+        for page in self.pages:
+            if table in page.tables:
+                items |= dict(zip(((page.push_seed, name) for name in page.key_names or page.names), page.items))
+        return sum(items.values())
+
+
+def _is_part(source: str, dataset: str) -> bool:
+    """Whether a source is this dataset, or some of its episodes.
+
+    >>> [_is_part("tfds:arm@train[:9], first 5", name) for name in ("tfds:arm", "tfds:arm@train[:9]", "tfds:arm@train[:9], first 5", "tfds:a")]
+    [True, True, True, False]
+    """
+    split = dataset_name(source)
+    whole, _, chosen = split.rpartition("@")
+    return dataset in (source, split, split if "/" in chosen else whole)
 
 
 def names_of(plan: PushPlan) -> set[str]:
@@ -115,44 +177,77 @@ def names_of(plan: PushPlan) -> set[str]:
 
 
 def delete_episodes(
-    servers: Servers, choice: EpisodeChoice, dry_run: bool = False, restore: bool = False, note: str = ""
+    servers: Servers,
+    choice: EpisodeChoice,
+    dry_run: bool = False,
+    restore: bool = False,
+    note: str = "",
+    checkpoint: bool = True,
 ) -> DeleteReport:
     """Deletes episodes from all servers, or lets them in again.
 
+    Args:
+      checkpoint: have the servers write one at the end, so that a crash brings nothing back. That it fails is no error: the report says so.
+
     Raises:
       ConfigError: a server keeps no list of episodes, a table or push is not there, or nothing was chosen.
-      TransportError: a server does not answer; on the others it is done.
+      TransportError: a server does not answer. Nothing was done if that is so at the beginning; later, it is done on the others, and running
+        it again does the rest.
       WireError: a list was written by a newer version.
     """
-    chosen = servers.each(lambda server: _choose(server, choice, restore))
-    names = {name for own in chosen.values() for name in own.names}
-    asked_for = set() if choice.names is None else {*choice.names}
-    unknown = tuple(sorted(name for name in asked_for if names.isdisjoint({name, f"{CONTENT}{name}"})))
-    if not names:
-        raise ConfigError(
-            "delete: no episode was chosen: "
-            + ("none of these was deleted" if restore else "no push has listed such episodes on the server")
-            + "; rlds2reverb journal shows the pushes, --dry-run what would go. Episodes that an older version has pushed are listed when the same "
-            "push runs again"
-        )
-    _refuse_streams(chosen)
+    servers.infos()  # a server that was missing may be back
+    lists = servers.each(lambda server: _read_list(server, choice))
+    deletions = Deletions(deletion for own in lists.values() for deletion in own.deletions)
+    names = _choose(lists, deletions, choice, restore)
+    chosen = {server: own.named(names) for server, own in lists.items()}
+    stored = {name for own in chosen.values() for name in own.names()}
     kind: Literal["delete", "restore"] = "restore" if restore else "delete"
+    if not restore:
+        _refuse_streams(chosen)
+    unsaved: dict[str, str] = {}
     if dry_run:
-        items = [{table: own.items_in(table) for table in own.tables} for own in chosen.values()]
-        if restore:
-            items = []
+        items = [{table: own.items_in(table) for table in own.tables} for own in chosen.values() if not restore]
     else:
-        # On every server, for episodes move when servers are added.
-        items = [
-            *servers.each(lambda server: _apply(server, chosen[server], kind, names, choice, note), chosen).values()
-        ]
+        # One for all servers: they have the entry and the deletion under the same id.
+        tables = tuple(sorted({table for own in chosen.values() for table in own.tables}))
+        entry = new_entry(
+            kind, source=choice.words.get("dataset", ""), tables=tables, options=dict(choice.words), note=note
+        )
+        deletion = Deletion(
+            entry=entry.id,
+            kind=kind,
+            at=max(time.time(), deletions.newest + 1e-3),  # whatever another machine's clock says
+            tables=tables,
+            names=tuple(sorted(names)),
+        )
+        lacking = find_lacking({server: own.deletions for server, own in lists.items()})
+
+        def apply(server: Server) -> dict[str, int]:
+            return _apply(server, chosen[server], entry, [*lacking[server], deletion])
+
+        items = [*servers.each(apply, chosen).values()]
+        if not items:
+            reasons = "; ".join(f"{server.address}: {server.missing}" for server in chosen)
+            raise ServerUnreachable(f"delete: every server was lost; run it again: {reasons}")
+        outcomes = servers.each(_save, chosen) if checkpoint else {}
+        unsaved = {server.address: reason for server, reason in outcomes.items() if reason}
     total = {
         table: sum(own.get(table, 0) for own in items) for own_chosen in chosen.values() for table in own_chosen.tables
     }
-    return DeleteReport(len(names), total, tuple(sorted(names)), unknown, dry_run, restore)
+    missing = {server.address: server.missing for server in servers if server.missing}
+    return DeleteReport(
+        episodes=len(names),
+        items=total,
+        names=tuple(sorted(names)),
+        unknown=() if restore or missing else tuple(sorted(names - stored)),
+        missing=missing,
+        unsaved=unsaved,
+        dry_run=dry_run,
+        restored=restore,
+    )
 
 
-def _choose(server: Server, choice: EpisodeChoice, restore: bool) -> _ChosenEpisodes:
+def _read_list(server: Server, choice: EpisodeChoice) -> _ServerList:
     info = server.transport.server_info()
     if not {EPISODES, DELETED} <= info.own_tables.keys():
         raise ConfigError(
@@ -162,34 +257,50 @@ def _choose(server: Server, choice: EpisodeChoice, restore: bool) -> _ChosenEpis
     tables = tuple(choice.tables) or tuple(sorted(info.tables))
     for table in tables:
         table_of(info, table)
-    pages, of_push = read_pages(server.transport, _SECONDS)
-    deletions = read_deletions(server.transport, _SECONDS)
-    named = (
-        None if choice.names is None else {spelled for name in choice.names for spelled in (name, f"{CONTENT}{name}")}
-    )
-    listed = {name for push in choice.pushes for name in of_push.get(push, ())}
+    pages, pushes = read_pages(server.transport, _SECONDS)
+    in_tables = [page for page in pages if not set(tables).isdisjoint(page.tables)]
+    return _ServerList(info, tables, in_tables, pushes, read_deletions(server.transport, _SECONDS))
+
+
+def _choose(
+    lists: Mapping[Server, _ServerList], deletions: Deletions, choice: EpisodeChoice, restore: bool
+) -> set[str]:
+    """The names that a choice means on all servers together; raises ConfigError for none."""
+    tables = {table for own in lists.values() for table in own.tables}
     out = deletions.names_of(tables)
-    kept: list[EpisodePage] = []
-    for page in pages:
-        is_of_push = not choice.pushes or page.push in choice.pushes or (bool(listed) and page_name(page) in listed)
-        if is_of_push and choice.dataset in ("", page.source) and not set(tables).isdisjoint(page.tables):
-            places = [place for place, name in enumerate(page.names) if named is None or name in named]
-            if places:
-                kept.append(page.select(places))
-    names = {name for page in kept for name in page.names}
+    listed = {name for own in lists.values() for name in own.names()}
+    named = None if choice.names is None else {_spell(name, listed | out) for name in choice.names}
+    if choice.pushes or choice.dataset:
+        names = {name_of_copies(name) for own in lists.values() for page in own.pages_of(choice) for name in page.names}
+        if restore and not choice.dataset:
+            names |= {name for push in choice.pushes for name in deletions.names_by(push)}
+        names &= names if named is None else named
+    else:
+        # Names that nobody lists stay out, too: a writer or a push that still runs may have stored them.
+        names = named or set()
     if restore:
         names &= out
-        if not choice.dataset:  # what a delete has named may have been listed on another server alone
-            by_delete = {name for push in choice.pushes for name in deletions.names_by(push)}
-            names |= out & (by_delete if named is None else named if not choice.pushes else named & by_delete)
-    elif named is not None and not choice.pushes and not choice.dataset:
-        names |= (
-            named & out
-        )  # out already: a push may have left it out of this table ever since, and never listed it there
-    return _ChosenEpisodes(info, tables, names, kept)
+    if not names:
+        datasets = sorted({push.source for own in lists.values() for push in own.pushes})
+        raise ConfigError(
+            "delete: no episode was chosen: "
+            + ("none of these was deleted" if restore else "no push has listed such episodes on the server")
+            + (f"; pushes of {', '.join(datasets[:_MOST_WORDS])} are listed" if choice.dataset and datasets else "")
+            + "; rlds2reverb journal shows the pushes, --dry-run what would go. Episodes that an older version has pushed are listed when the same "
+            "push runs again without a ledger"
+        )
+    return names
 
 
-def _refuse_streams(chosen: Mapping[Server, _ChosenEpisodes]) -> None:
+def _spell(name: str, there: Collection[str]) -> str:
+    """The name of an episode, of all of its copies; "content:" may be left out."""
+    plain, content = name_of_copies(name), name_of_copies(f"{CONTENT}{name}")
+    if plain in there or content in there:
+        return plain if plain in there else content
+    return content if _DIGEST.match(name) else plain
+
+
+def _refuse_streams(chosen: Mapping[Server, _ServerList]) -> None:
     for own in chosen.values():
         for page in own.pages:
             if page.is_of_stream and (shared := set(page.tables) & set(own.tables)):
@@ -199,37 +310,19 @@ def _refuse_streams(chosen: Mapping[Server, _ChosenEpisodes]) -> None:
                 )
 
 
-def _apply(
-    server: Server,
-    chosen: _ChosenEpisodes,
-    kind: Literal["delete", "restore"],
-    names: Collection[str],
-    choice: EpisodeChoice,
-    note: str,
-) -> dict[str, int]:
-    """Deletes, or restores, on one server; table -> items deleted."""
+def _apply(server: Server, chosen: _ServerList, common: JournalEntry, deletions: Sequence[Deletion]) -> dict[str, int]:
+    """Deletes, or restores, on one server; table -> items deleted.
+
+    Args:
+      deletions: the new one last, after those that only other servers have.
+    """
     transport = server.transport
-    entry = new_entry(
-        kind,
-        source=choice.words.get("dataset", ""),
-        tables=chosen.tables,
-        options=dict(choice.words),
-        note=note,
-        server_process=process_text(chosen.info.state_id),
-    )
+    entry = msgspec.structs.replace(common, tables=chosen.tables, server_process=process_text(chosen.info.state_id))
     write_entry(transport, entry, _SECONDS)
     items: dict[str, int] = {}
     try:
-        newest = read_deletions(transport, _SECONDS).newest
-        deletion = Deletion(
-            entry=entry.id,
-            kind=kind,
-            at=max(time.time(), newest + 1e-3),  # whatever another machine's clock says
-            tables=chosen.tables,
-            names=tuple(sorted(names)),
-        )
-        write_deletion(transport, deletion, _SECONDS)
-        for table in chosen.tables if kind == "delete" else ():
+        write_deletions(transport, deletions, _SECONDS)
+        for table in chosen.tables if entry.kind == "delete" else ():
             items[table] = _delete_items(server, table, chosen.pages)
     except BaseException as error:
         _end(
@@ -238,13 +331,23 @@ def _apply(
             suppress_errors=True,
         )
         raise
+    names = chosen.names() if entry.kind == "delete" else deletions[-1].names
     _end(
         server,
-        msgspec.structs.replace(entry, episodes=len(chosen.names), items=sum(items.values())),
+        msgspec.structs.replace(entry, episodes=len(names), items=sum(items.values())),
         suppress_errors=False,
     )
     tidy_journal(transport, chosen.info)
     return items
+
+
+def _save(server: Server) -> str:
+    """Has a server write a checkpoint; why it did not, on one line."""
+    try:
+        server.transport.checkpoint(_CHECKPOINT_SECONDS)
+    except Rlds2ReverbError as error:
+        return reason_of(error)
+    return ""
 
 
 def _end(server: Server, entry: Any, suppress_errors: bool) -> None:

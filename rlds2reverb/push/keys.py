@@ -77,7 +77,12 @@ def names_in_ledger(plan: PushPlan) -> list[str]:
 
 def dataset_of(source: Source) -> str:
     """What a ledger calls a dataset: its name without the options that choose episodes of it."""
-    return source.name.partition("?")[0].partition(", first ")[0]
+    return dataset_name(source.name)
+
+
+def dataset_name(name: str) -> str:
+    """As `dataset_of`, by the name of the source."""
+    return name.partition("?")[0].partition(", first ")[0]
 
 
 class EpisodeNames:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from rlds2reverb.episode import KnownEpisodes
+from rlds2reverb.episode import KnownEpisodes, name_of_copies
 from rlds2reverb.errors import LedgerError
 from rlds2reverb.files import can_be_written
 from rlds2reverb.prepare.preparation import Output
@@ -38,6 +39,11 @@ CREATE TABLE IF NOT EXISTS sources (
 ) WITHOUT ROWID
 """
 """The datasets that were pushed, and how many episodes each had; NULL where that was not known. Older ledgers lack it."""
+
+_SCHEMA_OF_RESTORES = """
+CREATE TABLE IF NOT EXISTS restores (push TEXT NOT NULL, entry TEXT NOT NULL, PRIMARY KEY (push, entry)) WITHOUT ROWID
+"""
+"""The restores of deleted episodes whose episodes the push has forgotten, so that it sends them again, once. Older ledgers lack it."""
 
 
 def check_ledger_file(path: Path) -> None:
@@ -188,9 +194,17 @@ class SqliteLedger:
       push: identifies the push by tables, view and options; not by the server's address, which may change.
       server: identifies the server process; "" for a missing server.
       name: of the server, such as its address.
+      restores: id of a restore of deleted episodes -> their names; each is forgotten once, whatever server it was on.
     """
 
-    def __init__(self, path: str | Path, push: str, server: str, name: str = "") -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        push: str,
+        server: str,
+        name: str = "",
+        restores: Mapping[str, Collection[str]] = MappingProxyType({}),
+    ) -> None:
         self._path = Path(path).absolute()
         self._push = push
         self._server = f"{server} {name}".strip()
@@ -199,6 +213,7 @@ class SqliteLedger:
             self._database = sqlite3.connect(self._path, timeout=_WAIT_SECONDS)
             with _closed_on_error(self._database):
                 self._prepare()
+                self._forget(restores)
                 self._file = self._path.stat()
                 self.confirmed = KnownEpisodes.of(self._rows(lambda process, _: process == server))
                 self.here = KnownEpisodes.of(self._rows(lambda process, at: process != server and at == name != ""))
@@ -267,6 +282,22 @@ class SqliteLedger:
             if is_wanted(process, name):
                 yield episode, items
 
+    def _forget(self, restores: Mapping[str, Collection[str]]) -> None:
+        if not restores:
+            return
+        with self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            done = {
+                entry for (entry,) in self._database.execute("SELECT entry FROM restores WHERE push = ?", (self._push,))
+            }
+            if not (new := restores.keys() - done):
+                return
+            names = {name for entry in new for name in restores[entry]}
+            rows = self._database.execute("SELECT episode FROM confirmed WHERE push = ?", (self._push,))
+            outdated = [(self._push, episode) for (episode,) in rows if name_of_copies(episode) in names]
+            self._database.executemany("DELETE FROM confirmed WHERE push = ? AND episode = ?", outdated)
+            self._database.executemany("INSERT INTO restores VALUES (?, ?)", [(self._push, entry) for entry in new])
+
     def _prepare(self) -> None:
         with self._database:
             self._database.execute("BEGIN IMMEDIATE")  # of two that find a new file, one waits for the other
@@ -275,6 +306,7 @@ class SqliteLedger:
             self._database.execute(f"PRAGMA user_version = {_VERSION}")
             self._database.execute(_SCHEMA)
             self._database.execute(_SCHEMA_OF_SOURCES)
+            self._database.execute(_SCHEMA_OF_RESTORES)
         # Busy in another push, or not possible on this file system: the mode that it has is as safe, only slower.
         with suppress(sqlite3.OperationalError):
             self._database.execute("PRAGMA journal_mode = WAL")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import Array
-from rlds2reverb.errors import Rlds2ReverbError
-from rlds2reverb.servers.episodes import EpisodePage, tidy_pages, write_pages
+from rlds2reverb.errors import reason_of
+from rlds2reverb.servers.episodes import EpisodePage, PushPages, tidy_pages, write_pages
 from rlds2reverb.servers.own_tables import MOST_ITEMS
 from rlds2reverb.transport.base import Transport
 
@@ -20,6 +20,9 @@ LOG = logging.getLogger("rlds2reverb.push")
 
 PAGE_EPISODES, PAGE_ITEMS = 4096, 1 << 20
 """Most of a page, about. Fewer make more requests, more are lost when a push without a ledger is killed: until it runs again, those cannot be deleted by name."""
+
+MOST_UNWRITTEN = 64
+"""Pages that are kept while the list cannot be written; with so many the push goes on without it."""
 
 LEDGER_SECONDS = 1.0
 """A ledger has an episode only once a page has it, so that it can be deleted; so often pages are written for that."""
@@ -41,26 +44,28 @@ _Waiting = list[tuple[str, str, Array, int]]
 class PageWriter:
     """Collects the episodes that one push sends to one server, and writes them page by page.
 
-    Never makes a push fail: the log says what cannot be written.
+    Never makes a push fail: what cannot be written is kept, and tried again with the next page.
 
     Args:
       push: id of the journal's entry.
-      source: name of the dataset.
+      source: its name.
       seconds: for each writing.
       listed: items of the list when the push began.
 
     Attributes:
-      has_failed: something could not be written.
+      failure: why episodes are not listed, on one line; "" while all that was written is.
     """
 
     def __init__(self, transport: Transport, push: str, source: str, seconds: float, listed: int = 0) -> None:
         self._transport, self._push, self._source, self.seconds = transport, push, source, seconds
         self._waiting: dict[PageKind, _Waiting] = {}
         self._items = 0  # that wait, about: what is held of them is bounded
-        self._listed = listed
+        self._unwritten: list[EpisodePage] = []
+        self._has_given_up = False
+        self._untidied = listed
         self._pages: list[str] = []  # names of those that are written
         self._written_at = time.monotonic()
-        self.has_failed = False
+        self.failure = ""
 
     @property
     def is_due(self) -> bool:
@@ -81,16 +86,22 @@ class PageWriter:
 
     def flush(self) -> None:
         """Writes what waits."""
-        if self._waiting:
+        if self._waiting or self._unwritten:
             self._write(self._take_waiting())
 
     def finish(self) -> None:
         """Writes what waits, and which pages the push consists of."""
         pages = self._take_waiting()
-        if pages or self._pages:
-            self._write(pages, self._push)
-        if self._listed + len(self._pages) >= MOST_ITEMS:
-            self._try(lambda: tidy_pages(self._transport, self.seconds))
+        if pages or self._unwritten or self._pages:
+            self._write(pages, PushPages(push=self._push, source=self._source, pages=tuple(self._pages)))
+
+    def take_listed(self, rows: Sequence[tuple[str, int]]) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+        """Rows (episode, items) of episodes that were added before: those whose page is written, and those that may be written later."""
+        if self._has_given_up:
+            return [], []
+        waiting = {episode[0] for episodes in self._waiting.values() for episode in episodes}
+        waiting.update(name for page in self._unwritten for name in page.names)
+        return [row for row in rows if row[0] not in waiting], [row for row in rows if row[0] in waiting]
 
     def _take_waiting(self) -> list[EpisodePage]:
         waiting, self._waiting, self._items = self._waiting, {}, 0
@@ -114,20 +125,26 @@ class PageWriter:
             items=tuple(items),
         )
 
-    def _write(self, pages: Sequence[EpisodePage], push: str = "") -> None:
-        def write() -> None:
-            self._pages += write_pages(self._transport, pages, self.seconds, push, self._pages)
-
-        self._try(write)
-
-    def _try(self, write: Callable[[], object]) -> None:
+    def _write(self, pages: Sequence[EpisodePage], whole: PushPages | None = None) -> None:
+        if self._has_given_up:
+            return
+        self._unwritten += pages
         try:
-            write()
-        except Rlds2ReverbError as error:
-            if not self.has_failed:
-                LOG.warning(
-                    "server %s: its list of episodes could not be written, so that not all can be deleted by name until they are pushed again: %s",
-                    self._transport.address,
-                    error,
-                )
-            self.has_failed = True
+            names = write_pages(self._transport, self._unwritten, self.seconds, whole)
+        except Exception as error:
+            if not self.failure:
+                LOG.warning("server %s: its list of episodes could not be written: %s", self._transport.address, error)
+            self.failure = reason_of(error)
+            if len(self._unwritten) >= MOST_UNWRITTEN:
+                self._unwritten, self._has_given_up = [], True
+            return
+        self._pages += names
+        self._unwritten, self.failure = [], ""
+        self._untidied += len(names)
+        # As it goes: of 40,000 small pages, which a day with a ledger makes, reading takes half a minute.
+        if self._untidied >= MOST_ITEMS:
+            self._untidied = 0
+            try:
+                tidy_pages(self._transport, self.seconds)
+            except Exception as error:  # all pages are there; the next one joins them
+                LOG.warning("server %s: its list of episodes could not be tidied: %s", self._transport.address, error)

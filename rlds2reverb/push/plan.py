@@ -30,7 +30,7 @@ from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views.base import NeedsRows, item_count_of, not_in_items
 from rlds2reverb.views.trajectory import name_of
 from rlds2reverb.wire.insert import RequestLimits
-from rlds2reverb.wire.messages import ServerInfo, TableInfo, waits_when_full
+from rlds2reverb.wire.messages import DELETED, ServerInfo, TableInfo, waits_when_full
 from rlds2reverb.wire.session import SessionWindow
 
 
@@ -305,6 +305,8 @@ def plan_push(
     if counts is not None and options.stops:
         _check_lengths(options, counts)
     items = [_bound_items(options, output, ready.source.episode_count, counts) for output in options.outputs]
+    if any((deleted := info.own_tables.get(DELETED)) is not None and deleted.current_size for info in infos.values()):
+        items = [(0, most) for _, most in items]  # some may stay out; which, only the push finds out
     unknown = items if len(names) == 1 else [(0, None)] * len(items)
     server_tables: dict[str, tuple[TablePlan, ...]] = {}
     for address, info in infos.items():

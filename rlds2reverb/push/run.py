@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rlds2reverb.episode import Array, Episode, KnownEpisode
+from rlds2reverb.episode import Array, Episode, KnownEpisode, Notice
 from rlds2reverb.errors import Rlds2ReverbError, TransportError, keep_report, reason_of
 from rlds2reverb.interrupts import noted_interrupts
 from rlds2reverb.prepare.preparation import ColumnStats
@@ -34,7 +34,7 @@ from rlds2reverb.push.server_push import (
     ServerPush,
     TaskContext,
 )
-from rlds2reverb.servers.episodes import MOST_KEYS
+from rlds2reverb.servers.episodes import MOST_KEYS, gather_deletions
 from rlds2reverb.servers.group import Server, Servers
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.stream import Reason
@@ -109,6 +109,11 @@ class Push:
         """
         try:
             with noted_interrupts(), ExitStack() as stack:
+                if self._context is None:  # the driver reads them for all tasks
+                    # Before anything is sent, so that what was deleted does not come back.
+                    deletions = gather_deletions(self.servers, self._plan.infos, self._plan.tuning.deadlines.stall)
+                    for part in self.parts:
+                        part.deletions = deletions
                 for part in self.parts:
                     stack.enter_context(part)
                 if self._context is None:  # a whole push; of a distributed one the driver keeps the journal
@@ -217,11 +222,22 @@ class Push:
     def report(self) -> PushReport:
         whole = replace(
             report_of_nothing(self._plan),
-            notices=(*self._plan.notices, *self.columns.notices, *self.names.notices, *self._journal.notices),
+            notices=(
+                *self._plan.notices,
+                *self.columns.notices,
+                *self.names.notices,
+                *self._journal.notices,
+                *self.list_notices,
+            ),
             seconds=time.monotonic() - self._began,
             items_moved=self._moved,
         )
         return total(whole, {part.server.address: part.report() for part in self.parts})
+
+    @property
+    def list_notices(self) -> tuple[Notice, ...]:
+        """That servers do not list all episodes."""
+        return tuple(notice for part in self.parts for notice in part.notices)
 
     @property
     def columns(self) -> ColumnStats:

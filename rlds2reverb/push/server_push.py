@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlds2reverb.cuts import Cut, can_be_joined, groups, share
-from rlds2reverb.episode import Array, Episode, is_copy, number_of
+from rlds2reverb.episode import Array, Episode, Notice, is_copy, number_of
 from rlds2reverb.errors import CapacityError
 from rlds2reverb.prepare.endings import Endings
 from rlds2reverb.prepare.policy import Examined
@@ -28,18 +29,18 @@ from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.push.capacity import Budget, GrantedBudget, WatchedBudget
 from rlds2reverb.push.keys import ItemNames, dataset_of, names_in_ledger, new_key_bits
-from rlds2reverb.push.ledger import MemoryLedger, OutputLedgers, SqliteLedger
+from rlds2reverb.push.ledger import Ledger, MemoryLedger, OutputLedgers, SqliteLedger
 from rlds2reverb.push.options import ONCE, PushOptions
 from rlds2reverb.push.pages import PageKind, PageWriter
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.sender import Sender, Writer, can_send_after
 from rlds2reverb.push.tables import check_size
-from rlds2reverb.servers.episodes import Deletions, read_deletions
+from rlds2reverb.servers.episodes import Deletions
 from rlds2reverb.servers.group import Server
 from rlds2reverb.transport.stream import Reason
 from rlds2reverb.wire.insert import Part
-from rlds2reverb.wire.messages import DELETED, EPISODES
+from rlds2reverb.wire.messages import EPISODES
 
 TOGETHER_ROWS, TOGETHER_BYTES = 1024, 1 << 19
 """Episodes are taken together while one more like the last keeps them within so many rows, which fill a request
@@ -64,6 +65,7 @@ class TaskContext:
       ledgers: address -> one per output; () without a ledger.
       again: 64 bits of the keys of a push with `again`, the same for all tasks; None without `again`.
       push_ids: address -> id of the journal's entry, of servers that have one.
+      deletions: what stays out of the tables.
     """
 
     budgets: Mapping[str, Mapping[str, int]] | None = None
@@ -73,6 +75,7 @@ class TaskContext:
     ledgers: Mapping[str, Sequence[MemoryLedger]] = field(default_factory=dict, compare=False)
     again: int | None = None
     push_ids: Mapping[str, str] = field(default_factory=dict)
+    deletions: Deletions = field(default_factory=Deletions, compare=False)
 
 
 class Outgoing(NamedTuple):
@@ -105,6 +108,7 @@ class Account:
 
     Attributes:
       tallies: items of each output, those of resumed episodes included.
+      withheld: table -> items of these that it did not get, because their episodes were deleted from it.
       pushed, pushed_steps: episodes that are stored whole.
       resumed: episodes that the ledgers have.
       duplicates: good episodes that are left out because an equal one was stored.
@@ -116,6 +120,7 @@ class Account:
     def __init__(self, options: PushOptions, is_of_task: bool) -> None:
         self._options, self._is_of_task = options, is_of_task
         self.tallies = [ItemCounts() for _ in options.outputs]
+        self.withheld = Counter[str]()
         self.pushed = self.pushed_steps = self.resumed = self.duplicates = self.deleted = 0
         self.left_out = self.left_out_steps = 0
         self.sent_keys: dict[str, list[Array]] = {}
@@ -136,19 +141,36 @@ class Account:
         self.deleted += 1
         self._take(episode_id, DELETED_BEFORE, None, {})
 
+    def withhold(self, number: int, items: int, tables: Collection[str]) -> None:
+        """Counts items of an output that only these of its tables get."""
+        for table in self._options.outputs[number].tables:
+            if table not in tables:
+                self.withheld[table] += items
+
+    def items_made(self) -> dict[str, int]:
+        """Table -> items that it got, or has by the ledgers; tables with any."""
+        made = self.by_table([tally.items_per_table for tally in self.tallies])
+        if self.withheld:
+            made = {table: items for table in made if (items := made[table] - self.withheld[table])}
+        return made
+
     def begin(self, outgoing: Outgoing, pieces: int, has_ledgers: bool) -> None:
         """An episode is about to be sent in so many pieces, each of which is confirmed by itself."""
         steps = len(outgoing.episode)
         if not pieces:
             self._store(steps)
             return
-        rows = [(number, cut.items_in_all_tables) for number, cut in outgoing.cuts if cut.items_per_table]
+        # As if all tables of the output got them: which do not is in the list of deletions, and may change.
+        tables = [len(output.tables) for output in self._options.outputs]
+        rows = [(number, cut.items_per_table * tables[number]) for number, cut in outgoing.cuts if cut.items_per_table]
         self._in_flight[outgoing.episode.id] = _InFlight(steps, pieces, rows if has_ledgers else ())
 
     def send(self, outgoing: Outgoing) -> None:
         """The items of an episode were handed to the sender."""
         for number, cut in outgoing.cuts:
             self.tallies[number].add(cut.items_per_table, cut.is_of_stream)
+            if len(cut.output.tables) < len(self._options.outputs[number].tables):
+                self.withhold(number, cut.items_per_table, cut.output.tables)
         counts = {table: cut.items_per_table for _, cut in outgoing.cuts for table in cut.output.tables}
         self._take(outgoing.episode.id, SENT, len(outgoing.episode), counts)
 
@@ -203,6 +225,7 @@ class ServerPush:
 
     Attributes:
       push_id: of the journal's entry, under which the server lists the episodes; "" to list none. Set it before the first episode is sent.
+      deletions: what stays out of the tables; set it before `open`.
     """
 
     def __init__(
@@ -214,7 +237,7 @@ class ServerPush:
         context: TaskContext | None = None,
     ) -> None:
         self.push_id = "" if context is None else context.push_ids.get(server.address, "")
-        self._deletions = Deletions()
+        self.deletions = Deletions() if context is None else context.deletions
         self._pages: PageWriter | None = None
         self._is_ending = False
         self._unrecorded: dict[int, list[tuple[str, int]]] = {}
@@ -243,7 +266,10 @@ class ServerPush:
         """Opens the ledgers, and the stream in the background."""
         with ExitStack() as stack:
             plan, options, context, address = self._plan, self._options, self._context, self.server.address
-            ledgers = open_ledgers(plan, self.server, stack) if context is None else context.ledgers.get(address, ())
+            if context is None:
+                ledgers: Sequence[Ledger] = open_ledgers(plan, self.server, stack, self.deletions)
+            else:
+                ledgers = context.ledgers.get(address, ())
             self.ledgers = OutputLedgers(ledgers, self._outputs)
             self._resumes = options.resume and len(ledgers) > 0
             if self.server.is_connected:
@@ -260,9 +286,6 @@ class ServerPush:
                     budget = GrantedBudget(context.budgets.get(address, {}), tuning.limits)
                 stack.callback(budget.close)
                 self._connection = _Connection(sender, budget, Writer(sender, options, budget))
-                # Before anything is sent, so that what was deleted does not come back.
-                if (deleted := info.own_tables.get(DELETED)) is not None and deleted.current_size:
-                    self._deletions = read_deletions(transport, tuning.deadlines.stall)
             self._stack = stack.pop_all()
 
     def close(self) -> None:
@@ -272,13 +295,33 @@ class ServerPush:
     # Episodes.
 
     def knows(self, episode_id: str) -> bool:
-        """Whether the episode need not be read: the ledgers of all outputs have it. Thread-safe."""
-        return self.server.is_connected and self._resumes and not self._lacking(episode_id)
+        """Whether the episode need not be read: each table has it by a ledger, or it was deleted from there. Thread-safe."""
+        if not self.server.is_connected or not (self._resumes or len(self.deletions)):
+            return False
+        return not self._outputs_to_send(episode_id, self.deletions.tables_without(episode_id))
 
     def take_known(self, episode_id: str) -> None:
-        """Counts an episode that the ledgers have."""
-        self._missing_outputs(episode_id)
-        self.account.resume(episode_id, self.ledgers.items_by_table(episode_id))
+        """Counts an episode of which nothing is to be sent."""
+        without = self.deletions.tables_without(episode_id)
+        if not any(self._tables_with(number, without) for number in range(len(self._outputs))):
+            self.account.leave_deleted(episode_id)
+            return
+        self._count_known(episode_id, without)
+        items = self.ledgers.items_by_table(episode_id)
+        self.account.resume(episode_id, {table: count for table, count in items.items() if table not in without})
+
+    def _outputs_to_send(self, episode_id: str, without: Collection[str]) -> list[int]:
+        """Numbers of the outputs that lack the episode: neither a ledger has it, nor was it deleted from all of their tables."""
+        lacking = self.ledgers.lacking(episode_id) if self._resumes else range(len(self._outputs))
+        return [number for number in lacking if self._tables_with(number, without)] if without else [*lacking]
+
+    def _count_known(self, episode_id: str, without: Collection[str]) -> None:
+        """Counts the items of an episode for the outputs whose ledgers have it."""
+        for number, items in self.ledgers.items_of(episode_id).items() if self._resumes else ():
+            self.account.tallies[number].items_per_table += items
+            if without:
+                self.account.withhold(number, items, self._tables_with(number, without))
+            self._check_size(number, 0)
 
     def prepare(
         self, episode: Episode, problems: Sequence[Problem] = (), examined: Examined | None = None
@@ -296,16 +339,12 @@ class ServerPush:
         if self.server.missing:
             self.account.leave_out(episode)
             return None
-        outputs = self._missing_outputs(episode.id) if self._resumes else range(len(self._outputs))
+        without = self.deletions.tables_without(episode.id)
+        outputs = self._outputs_to_send(episode.id, without)
         if not outputs:
-            self.account.resume(episode.id, self.ledgers.items_by_table(episode.id))
+            self.take_known(episode.id)
             return None
-        without = self._deletions.tables_without(episode.id)
-        if without:
-            outputs = [number for number in outputs if self._tables_with(number, without)]
-        if not outputs:
-            self.account.leave_deleted(episode.id)
-            return None
+        self._count_known(episode.id, without)
         is_dropped = self._options.duplicates == ONCE and is_copy(episode.id)
         prepared = self.preparer.prepare(episode, problems, outputs, is_dropped, examined)
         if not prepared.is_good:
@@ -323,9 +362,7 @@ class ServerPush:
 
     def _tables_with(self, number: int, without: Collection[str]) -> tuple[str, ...]:
         """The tables of an output that get an episode which was deleted from some."""
-        output = self._outputs[number]
-        # What follows in a stream depends on every episode before, so none of it can be left out.
-        return tuple(table for table in output.tables if table not in without or output.is_of_stream)
+        return tuple(table for table in self._outputs[number].tables if table not in without)
 
     def send(self, ready: Sequence[Outgoing]) -> None:
         """Sends the items of episodes, which come in the order in which they were prepared; together, if they are cut alike and no table is
@@ -375,7 +412,7 @@ class ServerPush:
         if len({tuple(tuple(number for number, _ in group) for group in own) for own in shared}) > 1:
             return False
         if (
-            len(self._deletions)
+            len(self.deletions)
             and len({tuple(cut.output.tables for _, cut in outgoing.cuts) for outgoing in ready}) > 1
         ):
             return False
@@ -392,30 +429,15 @@ class ServerPush:
         items_by_table: dict[str, int] = {}
         for place, (number, cut) in enumerate(ready[0].cuts):
             items = sum(outgoing.cuts[place][1].items_per_table for outgoing in ready)
-            self._check_size(number, items)
+            self._check_size(number, items, cut.output.tables)
             items_by_table |= dict.fromkeys(cut.output.tables if items else (), items)
         return items_by_table
-
-    def _missing_outputs(self, episode_id: str) -> list[int]:
-        """Numbers of the outputs whose ledgers lack the episode; counts its items for the other outputs."""
-        if episode_id in self._deletions.restored:
-            return self._lacking(episode_id)
-        for number, items in self.ledgers.items_of(episode_id).items():
-            self.account.tallies[number].items_per_table += items
-            self._check_size(number, 0)
-        return self.ledgers.lacking(episode_id)
-
-    def _lacking(self, episode_id: str) -> list[int]:
-        """Numbers of the outputs whose ledgers lack the episode; of all outputs if it was deleted, and let in again, since."""
-        if episode_id in self._deletions.restored:
-            return [*range(len(self._outputs))]
-        return self.ledgers.lacking(episode_id)
 
     def _list(self, outgoing: Outgoing) -> None:
         """Has the server's list of episodes name this one."""
         if self._pages is None:
             seconds = self._plan.tuning.deadlines.stall
-            source = dataset_of(self._plan.source)
+            source = self._plan.source.name
             listed = self._plan.infos[self.server.address].own_tables[EPISODES].current_size
             self._pages = PageWriter(self.server.transport, self.push_id, source, seconds, listed)
         for number, cut in outgoing.cuts:
@@ -424,10 +446,18 @@ class ServerPush:
                 kind = PageKind(cut.output.tables, names.push_seed, cut.is_of_stream)
                 self._pages.add(kind, outgoing.episode.id, names.key_name, cut.cut)
 
-    def _check_size(self, number: int, next_items: int) -> None:
-        if not self._options.allow_eviction:
-            items = self.account.tallies[number].items_per_table + next_items
-            check_size(self._outputs[number], self._plan.infos[self.server.address], items, f"more than {items - 1}")
+    def _check_size(self, number: int, next_items: int, tables: Sequence[str] = ()) -> None:
+        """Raises CapacityError if the output makes more items than one of its tables, or of these, holds."""
+        if self._options.allow_eviction:
+            return
+        output, info = self._outputs[number], self._plan.infos[self.server.address]
+        made = self.account.tallies[number].items_per_table + next_items
+        if not self.account.withheld:
+            check_size(output, info, made, f"more than {made - 1}")
+            return
+        for table in tables or output.tables:
+            items = made - self.account.withheld[table]
+            check_size(replace(output, tables=(table,)), info, items, f"more than {items - 1}")
 
     # Sending.
 
@@ -485,8 +515,22 @@ class ServerPush:
         if self._unrecorded and (self._pages.is_due or self._is_ending):
             self._pages.flush()
             confirmed, self._unrecorded = self._unrecorded, {}
-            if not (self._pages.has_failed and self._is_ending):  # else it is sent once more, and listed then
-                self.ledgers.record(confirmed)
+            for number, finished in confirmed.items():
+                listed, unlisted = self._pages.take_listed(finished)
+                self.ledgers.record({number: listed})
+                if unlisted:  # unless they are written later, the same push sends them once more, and lists them then
+                    self._unrecorded[number] = unlisted
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """That not all episodes are listed."""
+        if self._pages is None or not (reason := self._pages.failure):
+            return ()
+        text = (
+            f"server {self.server.address}: its list of episodes lacks some of this push, so that delete does not find them by push or dataset, "
+            f"until the same push runs again: {reason}"
+        )
+        return (Notice("episodes_not_listed", text),)
 
     # Progress and report.
 
@@ -517,7 +561,7 @@ class ServerPush:
             steps_pushed=account.pushed_steps,
             items_confirmed=0 if connection is None else connection.sender.confirmed_items,
             items_new=items_new if self.server.is_connected else 0,
-            items_made=account.by_table([tally.items_per_table for tally in account.tallies]),
+            items_made=account.items_made(),
             without_items=account.by_table([tally.without_items for tally in account.tallies]),
             left_over=account.by_table([cutter.left_over for cutter in preparer.cutters]),
             rejected=dict(preparer.policy.rejected),
@@ -552,11 +596,14 @@ def _share_rows(outgoing: Outgoing) -> Shared:
     ]
 
 
-def open_ledgers(plan: PushPlan, server: Server, stack: ExitStack) -> tuple[SqliteLedger, ...]:
+def open_ledgers(plan: PushPlan, server: Server, stack: ExitStack, deletions: Deletions) -> tuple[SqliteLedger, ...]:
     """Opens the ledgers of a push to one server, one per output, all in one file; () for a push without a ledger. The stack closes them.
 
     Per output, so that an output added later is filled without sending the rest again. The process of a missing server is not known,
     so its rows prove nothing.
+
+    Args:
+      deletions: what was deleted from the servers, and let in again, which the ledgers then forget.
 
     Raises:
       LedgerError: the file cannot be used.
@@ -565,7 +612,10 @@ def open_ledgers(plan: PushPlan, server: Server, stack: ExitStack) -> tuple[Sqli
     if path is None:
         return ()
     process = f"{plan.infos[server.address].state_id:032x}" if server.address in plan.infos else ""
-    ledgers = [stack.enter_context(SqliteLedger(path, push, process, server.name)) for push in names_in_ledger(plan)]
+    ledgers = [
+        stack.enter_context(SqliteLedger(path, push, process, server.name, deletions.restores))
+        for push in names_in_ledger(plan)
+    ]
     for ledger in ledgers:
         ledger.note_source(dataset_of(plan.source), plan.episodes)
     return tuple(ledgers)

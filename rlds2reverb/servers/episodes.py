@@ -5,7 +5,10 @@ Both are tables that `rlds2reverb serve` keeps for itself, beside the journal:
 | table | written by | read by |
 | --- | --- | --- |
 | `EPISODES` | pushes: pages of episodes, with what their items' keys follow from | deletes |
-| `DELETED` | deletes and restores: names of episodes, and tables | every push into a server where it is not empty |
+| `DELETED` | deletes and restores: names of episodes, and tables | every push, from all of its servers |
+
+A name stays out by the lists of all servers together, for episodes move when a server is added, and a server may have been lost, or started
+from an older checkpoint. Whoever reads the lists gives each server what it lacks.
 
 Reverb cannot be asked which keys a table has. Keys follow from names, so a page makes them again, for more steps than there may be
 items: the server passes over those that it does not have.
@@ -13,20 +16,26 @@ items: the server passes over those that it does not have.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Literal
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
 from cramjam import DecompressionError, snappy
 from msgspec import Struct
 
-from rlds2reverb.episode import Array
-from rlds2reverb.errors import WireError
-from rlds2reverb.servers.own_tables import read_records, tidy, write_records
+from rlds2reverb.episode import Array, name_of_copies
+from rlds2reverb.errors import TransportError, WireError
+from rlds2reverb.servers.group import Server, Servers
+from rlds2reverb.servers.own_tables import encode_record, read_records, tidy, write_records
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.wire.insert import keys, seed
-from rlds2reverb.wire.messages import DELETED, EPISODES
+from rlds2reverb.wire.messages import DELETED, EPISODES, ServerInfo
+
+T = TypeVar("T")
+
+LOG = logging.getLogger("rlds2reverb.push")
 
 FORMAT = 1
 """Of pages and deletions. A newer one is refused."""
@@ -40,7 +49,7 @@ class EpisodePage(Struct, frozen=True, kw_only=True, tag_field="record", tag="pa
 
     Attributes:
       push: id of the journal's entry.
-      source: the dataset, without what chose episodes of it.
+      source: name of the push's source.
       tables: that got items of each.
       push_seed: number that the keys of their items follow from.
       is_of_stream: their items depend on the episodes before.
@@ -88,11 +97,13 @@ class PushPages(Struct, frozen=True, kw_only=True, tag_field="record", tag="push
 
     Attributes:
       push: id of the journal's entry.
+      source: its name.
       pages: their names.
     """
 
     push: str
     pages: tuple[str, ...]
+    source: str = ""
     format: int = FORMAT
 
 
@@ -100,9 +111,9 @@ class Deletion(Struct, frozen=True, kw_only=True):
     """Episodes that were deleted from tables, or are let in again.
 
     Attributes:
-      entry: id of the journal's entry.
-      at: orders deletions of a server; a Unix time, or a little later than the newest one before.
-      names: of the episodes.
+      entry: id of the journal's entry; the deletion has it on all servers.
+      at: orders deletions; a Unix time, or a little later than the newest one before.
+      names: of the episodes, each for all of its copies; see `episode.name_of_copies`.
     """
 
     entry: str
@@ -114,33 +125,40 @@ class Deletion(Struct, frozen=True, kw_only=True):
 
 
 class Deletions:
-    """What is deleted from a server, after all its deletions and restores.
+    """What is deleted, after all deletions and restores.
+
+    Args:
+      deletions: in any order; those with the same entry are the same.
 
     Attributes:
-      restored: names of episodes that were let in again: a ledger that has them as confirmed is out of date.
+      newest: `Deletion.at` of the newest; 0 for none.
+      restores: id of a restore's entry -> names that it let in again: a ledger that had them as confirmed before is out of date.
     """
 
     def __init__(self, deletions: Iterable[Deletion] = ()) -> None:
-        self.restored: set[str] = set()
         self.newest = 0.0
+        self.restores: dict[str, tuple[str, ...]] = {}
         self._tables: dict[str, set[str]] = {}
         self._names: dict[str, tuple[str, ...]] = {}
         for deletion in sorted(deletions, key=lambda deletion: (deletion.at, deletion.entry)):
             self.newest = deletion.at
             self._names[deletion.entry] = deletion.names
+            if deletion.kind == "restore":
+                self.restores[deletion.entry] = deletion.names
             for name in deletion.names:
                 if deletion.kind == "delete":
                     self._tables.setdefault(name, set()).update(deletion.tables)
                 elif name in self._tables:
                     self._tables[name].difference_update(deletion.tables)
-                    self.restored.add(name)
+        self._count = sum(map(bool, self._tables.values()))
 
     def __len__(self) -> int:
-        return sum(map(bool, self._tables.values()))
+        """Names that stay out of a table."""
+        return self._count
 
     def tables_without(self, name: str) -> Collection[str]:
-        """The tables that an episode was deleted from."""
-        return self._tables.get(name, ())
+        """The tables that an episode was deleted from, it or another copy of its content."""
+        return self._tables.get(name_of_copies(name), ()) if self._tables else ()
 
     def names_by(self, entry: str) -> Collection[str]:
         """The episodes that a delete or restore has named, by the id of its entry in the journal."""
@@ -153,23 +171,26 @@ class Deletions:
 
 def page_name(page: EpisodePage) -> str:
     """Names a page by its content, whatever push has written it."""
-    content = msgspec.json.encode(msgspec.structs.replace(page, push="", source=""))
+    content = encode_record(msgspec.structs.replace(page, push="", source=""))
     return f"page {seed(content.decode()):016x}"
 
 
 def write_pages(
-    transport: Transport, pages: Iterable[EpisodePage], seconds: float, push: str = "", earlier: Collection[str] = ()
+    transport: Transport,
+    pages: Iterable[EpisodePage],
+    seconds: float,
+    whole: PushPages | None = None,
 ) -> list[str]:
     """Writes pages; one that is there stays as it is. Returns their names; raises as `own_tables.write_records`.
 
     Args:
-      push: the push, or the task of one, that ends with these pages; "" if more are to come.
-      earlier: names of those that it has written before.
+      whole: the push, or the task of one, that ends with these pages, with the pages that it has written before; None if more are to come.
     """
     items = {page_name(page): [_encode(page)] for page in pages}
     names = [*items]
-    if push and (all_names := (*earlier, *names)):
-        items[f"push {push} {seed(*all_names):016x}"] = [_encode(PushPages(push=push, pages=all_names))]
+    if whole is not None and (all_names := (*whole.pages, *names)):
+        record = msgspec.structs.replace(whole, pages=all_names)
+        items[f"push {whole.push} {seed(*all_names):016x}"] = [_encode(record)]
     write_records(transport, EPISODES, items, seconds)
     return names
 
@@ -179,35 +200,69 @@ def tidy_pages(transport: Transport, seconds: float) -> None:
     tidy(transport, EPISODES, seconds)
 
 
-def read_pages(transport: Transport, seconds: float) -> tuple[list[EpisodePage], dict[str, set[str]]]:
-    """All pages of a server, and push -> names of its pages.
+def read_pages(transport: Transport, seconds: float) -> tuple[list[EpisodePage], list[PushPages]]:
+    """All pages of a server, and which of them each push consists of.
 
     Raises:
       TransportError: the server does not answer, or not all pages came in time.
       WireError: one is of a newer format, or none.
     """
-    pages, of_push = list[EpisodePage](), dict[str, set[str]]()
+    pages, pushes = list[EpisodePage](), list[PushPages]()
     for record in _records(transport, EPISODES, seconds):
         read: EpisodePage | PushPages = _decode(
             record, EpisodePage | PushPages, f"server {transport.address}: its list of episodes"
         )
         if isinstance(read, PushPages):
-            of_push.setdefault(read.push, set()).update(read.pages)
+            pushes.append(read)
         else:
             pages.append(read)
-    return pages, of_push
+    return pages, pushes
 
 
-def write_deletion(transport: Transport, deletion: Deletion, seconds: float) -> None:
-    """Writes a deletion, or a restore; raises as `own_tables.write_records`."""
-    write_records(transport, DELETED, {deletion.entry: [_encode(deletion)]}, seconds)
+def write_deletions(transport: Transport, deletions: Iterable[Deletion], seconds: float) -> None:
+    """Writes deletions and restores; raises as `own_tables.write_records`."""
+    write_records(transport, DELETED, {deletion.entry: [_encode(deletion)] for deletion in deletions}, seconds)
     tidy(transport, DELETED, seconds)
 
 
-def read_deletions(transport: Transport, seconds: float) -> Deletions:
-    """What is deleted from a server; raises as `read_pages`."""
+def read_deletions(transport: Transport, seconds: float) -> list[Deletion]:
+    """The deletions and restores that a server has, in no order; raises as `read_pages`."""
     where = f"server {transport.address}: its list of deleted episodes"
-    return Deletions(_decode(record, Deletion, where) for record in _records(transport, DELETED, seconds))
+    return [_decode(record, Deletion, where) for record in _records(transport, DELETED, seconds)]
+
+
+def find_lacking(lists: Mapping[T, Iterable[Deletion]]) -> dict[T, list[Deletion]]:
+    """Server -> deletions that its list lacks and another one has."""
+    entries = {server: {deletion.entry for deletion in deletions} for server, deletions in lists.items()}
+    joined = {deletion.entry: deletion for deletions in lists.values() for deletion in deletions}
+    return {server: [joined[entry] for entry in joined.keys() - own] for server, own in entries.items()}
+
+
+def gather_deletions(servers: Servers, infos: Mapping[str, ServerInfo], seconds: float) -> Deletions:
+    """What stays out of the servers of a push, by all of their lists; a server gets what its list lacks.
+
+    Args:
+      infos: address -> answer, just before.
+
+    Raises:
+      TransportError: a list cannot be read, and the push cannot continue without the server.
+      WireError: as `read_pages`.
+    """
+    lists: dict[Server, list[Deletion]] = {}
+    for server in servers.there:
+        info = infos.get(server.address)
+        if info is not None and (table := info.own_tables.get(DELETED)) is not None:
+            with servers.about(server):
+                lists[server] = read_deletions(server.transport, seconds) if table.current_size else []
+    for server, lacking in find_lacking(lists).items():
+        try:
+            if lacking:
+                write_deletions(server.transport, lacking, seconds)
+        except TransportError as error:  # this push knows them all the same, and the next one tries again
+            LOG.warning(
+                "server %s: its list of deleted episodes lacks some of another server: %s", server.address, error
+            )
+    return Deletions(deletion for deletions in lists.values() for deletion in deletions)
 
 
 def _records(transport: Transport, table: str, seconds: float) -> Iterator[bytes]:
@@ -217,7 +272,7 @@ def _records(transport: Transport, table: str, seconds: float) -> Iterator[bytes
 
 def _encode(record: Struct) -> bytes:
     # Snappy: zlib would take half as much room, and five times as long as all else that a page costs.
-    return bytes(snappy.compress_raw(msgspec.json.encode(record)))
+    return bytes(snappy.compress_raw(encode_record(record)))
 
 
 class _Format(Struct):

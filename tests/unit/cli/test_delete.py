@@ -34,10 +34,19 @@ def test_a_source_says_which_episodes(run: Run, server: FakeReverb) -> None:
     assert (code, report["names"], report["dry_run"]) == (0, [name], False)
     assert len(server.tables["replay"].items) == before - report["items"]["replay"]
     assert run("push", SOURCE, *address, "--table", "replay")[1].count("deleted    1 episode that") == 1
-    code, shown, said = run("delete", *address, "--episode", name, "--restore")
+    code, shown, said = run("delete", *address, "--episode", name, "--restore", "--no-checkpoint")
     assert (code, said) == (0, "the same push stores them anew\n")
     assert run("push", SOURCE, *address, "--table", "replay")[0] == 0
     assert len(server.tables["replay"].items) == before
+
+
+def test_what_falls_short_is_said(run: Run, server: FakeReverb) -> None:
+    code, shown, said = run(
+        "delete", "--server", server.address, "--episode", "x"
+    )  # no such name; a server without checkpoints
+    assert (code, said) == (0, "it holds from the next checkpoint on: a crash before that undoes it\n")
+    assert "1 name that no push has listed as stored" in shown
+    assert f"no checkpoint  {server.address}: TransportError" in shown
 
 
 @pytest.mark.parametrize(
@@ -47,7 +56,7 @@ def test_a_source_says_which_episodes(run: Run, server: FakeReverb) -> None:
         (("--limit", "3"), "options that say how a source is read need SOURCE"),
         (("--identity", "columns=action"), "options that say how a source is read need SOURCE"),
         ((SOURCE,), "name the tables that the push has filled"),
-        (("--episode", "x"), "no episode was chosen"),
+        (("--push", "x"), "no episode was chosen"),
         (("--episode", "x", "--table", "replai"), 'did you mean "replay"?'),
     ],
 )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -13,10 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb import Client
-from rlds2reverb.errors import ConfigError, TransportError, WireError
+from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError, WireError
+from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.push import pages
-from rlds2reverb.servers.episodes import DELETED, EPISODES, Deletion, read_pages, write_deletion
-from rlds2reverb.testing import MemoryServer, MemoryTransport
+from rlds2reverb.push.keys import Placement
+from rlds2reverb.push.run import Push
+from rlds2reverb.push.server_push import ServerPush
+from rlds2reverb.servers import own_tables
+from rlds2reverb.servers.episodes import Deletion, read_pages, write_deletions, write_pages
+from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
+from rlds2reverb.wire.messages import DELETED, EPISODES
 from tests.support.push.in_memory import Server, episodes
 from tests.support.servers.own import entries_of, server_with_own_tables
 
@@ -56,7 +64,7 @@ def test_an_episode_that_was_deleted_does_not_come_back() -> None:
     expected = client.delete_episodes(episodes=["e2", "e5"], dry_run=True)
     assert (expected.episodes, expected.items, names_in(server)) == (2, {"replay": 6}, ALL)
     report = client.delete_episodes(episodes=["e2", "e5", "e9"], note="why")
-    assert (report.episodes, report.items, report.unknown, report.names) == (2, {"replay": 6}, ("e9",), ("e2", "e5"))
+    assert (report.items, report.unknown, report.names) == ({"replay": 6}, ("e9",), ("e2", "e5", "e9"))
     assert names_in(server) == ALL - {"e2", "e5"}
     choices: list[dict[str, Any]] = [{}, {"view": "two_step"}, {"on_invalid": "skip"}]
     for options in choices:
@@ -78,53 +86,65 @@ def test_an_episode_that_was_deleted_does_not_come_back() -> None:
 
 operations = st.lists(
     st.tuples(
-        st.sampled_from(["push", "delete", "restore"]),
+        st.sampled_from(["push", "ledgered push", "delete", "restore"]),
         st.sets(st.integers(0, 7), min_size=1),
         st.sampled_from([("a",), ("b",), ("a", "b")]),
+        st.booleans(),
     ),
-    max_size=8,
+    max_size=10,
 )
 
 
 @settings(max_examples=40, deadline=None)
 @given(operations, st.integers(1, 3))
 def test_tables_hold_what_was_pushed_and_not_deleted(
-    work: list[tuple[str, set[int], tuple[str, ...]]], page: int
+    work: list[tuple[str, set[int], tuple[str, ...], bool]], page: int
 ) -> None:
-    server = server_with_own_tables("a", "b")
-    client, items = client_of(server), {table: items_of_episodes(table=table) for table in ("a", "b")}
-    held: dict[str, set[str]] = {"a": set(), "b": set()}
+    """Pushes, deletes and restores, by a client of one server or of two, with a ledger or without, against sets of names."""
+    servers = [server_with_own_tables("a", "b", state_id=number) for number in range(2)]
+    clients = {1: client_of(servers[0]), 2: client_of(*servers)}
+    placement = Placement(["s0:1", "s1:1"])
+    items = {table: items_of_episodes(table=table) for table in ("a", "b")}
+    held: list[dict[str, set[str]]] = [{"a": set(), "b": set()} for _ in servers]
     out: dict[str, set[str]] = {"a": set(), "b": set()}
-    pushed: dict[str, set[str]] = {"a": set(), "b": set()}
-    with pytest.MonkeyPatch.context() as patch:
+    rows: dict[tuple[str, ...], dict[str, int]] = {}  # of the ledger: tables -> episode -> number of its server
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
         patch.setattr(pages, "PAGE_EPISODES", page)
-        for kind, numbers, tables in work:
-            names = {f"e{number}" for number in numbers}
-            if kind == "push":
-                client.push([episode for episode in NAMED if episode.id in names], list(tables))
-                for table in tables:
-                    pushed[table] |= names - out[table]
-                    held[table] |= names - out[table]
+        for kind, numbers, tables, is_group in work:
+            names, client = {f"e{number}" for number in numbers}, clients[1 + is_group]
+            if kind.endswith("push"):
+                options: dict[str, Any] = {"ledger": Path(folder) / "l.db"} if kind == "ledgered push" else {}
+                own_rows = rows.setdefault(tables, {}) if options else {}
+                report = client.push([episode for episode in NAMED if episode.id in names], list(tables), **options)
+                remaining = {name for name in names if any(name not in out[table] for table in tables)}
+                assert report.episodes_deleted == len(names - remaining)
+                resumed = {name for name in remaining if name in own_rows and (is_group or own_rows[name] == 0)}
+                assert report.episodes_resumed == len(resumed)
+                for name in remaining - resumed:
+                    number = int(placement.of(name)[1]) if is_group else 0
+                    own_rows[name] = number
+                    for table in tables:
+                        held[number][table] |= {name} - out[table]
                 continue
             is_restore = kind == "restore"
-            known = (
-                set().union(*((out[table] if is_restore else pushed[table] | out[table]) for table in tables)) & names
-            )
-            if not known:
+            if is_restore and not names & (out[tables[0]] | out[tables[-1]]):
                 with pytest.raises(ConfigError, match="no episode was chosen"):
-                    client.delete_episodes(table=tables, episodes=sorted(names), restore=is_restore)
+                    client.delete_episodes(table=tables, episodes=sorted(names), restore=True)
                 continue
-            assert client.delete_episodes(table=tables, episodes=sorted(names), restore=is_restore).episodes == len(
-                known
-            )
+            client.delete_episodes(table=tables, episodes=sorted(names), restore=is_restore)
             for table in tables:
                 if is_restore:
-                    out[table] -= known
+                    out[table] -= names
                 else:
-                    out[table] |= known
-                    held[table] -= known
-    for table in ("a", "b"):
-        assert names_in(server, table, items[table]) == held[table]
+                    out[table] |= names
+                    for own in held[: 1 + is_group]:
+                        own[table] -= names
+            if is_restore:
+                for own_rows in rows.values():  # each push forgets what was let in again
+                    for name in names:
+                        own_rows.pop(name, None)
+    for server, own in zip(servers, held):
+        assert {table: names_in(server, table, items[table]) for table in own} == own
 
 
 def test_a_ledger_does_not_bring_it_back_and_does_not_keep_it_out(tmp_path: Path) -> None:
@@ -134,14 +154,14 @@ def test_a_ledger_does_not_bring_it_back_and_does_not_keep_it_out(tmp_path: Path
     client.push(NAMED, "replay", **ledger)
     client.delete_episodes(episodes=["e1"])
     account = client.push(NAMED, "replay", **ledger)
-    assert (account.episodes_resumed, names_in(server)) == (8, ALL - {"e1"})
+    assert (account.episodes_resumed, account.episodes_deleted, account.items_made) == (7, 1, {"replay": 21})
     server.state_id += 1  # the ledger proves nothing any more
     account = client.push(NAMED, "replay", **ledger)
     assert (account.episodes_resumed, account.episodes_deleted, names_in(server)) == (0, 1, ALL - {"e1"})
     client.delete_episodes(episodes=["e1"], restore=True)
-    for _ in range(2):
-        assert client.push(NAMED, "replay", **ledger).episodes_unread == 0
-        assert names_in(server) == ALL
+    for resumed in (7, 8):
+        account = client.push(NAMED, "replay", **ledger)
+        assert (account.episodes_unread, account.episodes_resumed, names_in(server)) == (0, resumed, ALL)
 
 
 def test_by_push_by_dataset_and_by_source() -> None:
@@ -212,8 +232,8 @@ def test_what_a_transform_and_identity_name_is_found_by_the_same_options() -> No
     anonymous = [replace(episode, id="") for episode in episodes(4)]
     options: dict[str, Any] = {"identity": "columns=action"}
     client.push(anonymous, "replay", **options)
-    with pytest.raises(ConfigError, match="no episode was chosen"):
-        client.delete_episodes(anonymous[:1], "replay")
+    without = client.delete_episodes(anonymous[:1], "replay")
+    assert (without.unknown, without.items) == (without.names, {"replay": 0})
     assert client.delete_episodes(anonymous[:1], "replay", **options).items == {"replay": 3}
     assert client.push(anonymous, "replay", **options).episodes_deleted == 1
 
@@ -224,6 +244,7 @@ def test_what_a_transform_and_identity_name_is_found_by_the_same_options() -> No
         ({}, "which episodes"),
         ({"episodes": ["e0"], "table": "other"}, 'no table "other"'),
         ({"pushes": ["x"]}, "no episode was chosen"),
+        ({"dataset": "other"}, "no episode was chosen.* pushes of .* are listed"),
         ({"episodes": ["e0"], "restore": True}, "none of these was deleted"),
         ({"episodes": ["e0"], "identity": "columns=action"}, "give the source"),
     ],
@@ -243,7 +264,7 @@ def test_a_server_without_a_list_says_so() -> None:
         client_of(server).delete_episodes(episodes=["e0"])
 
 
-@pytest.mark.parametrize("calls", range(12))
+@pytest.mark.parametrize("calls", range(14))
 def test_a_delete_that_stops_anywhere_is_finished_by_running_it_again(calls: int) -> None:
     """Each call of the transport in turn fails; a push in between brings nothing back that is named as deleted."""
     server = server_with_own_tables()
@@ -260,7 +281,7 @@ def test_a_delete_that_stops_anywhere_is_finished_by_running_it_again(calls: int
     assert client.delete_episodes(episodes=["e3"]).episodes == 1
     client.push(NAMED, "replay")
     assert names_in(server) == ALL - {"e3"}
-    assert is_named or calls < 10
+    assert is_named or calls < 12
 
 
 class _FailingTransport:
@@ -282,7 +303,7 @@ def test_a_list_of_a_newer_version_stops_pushes_and_deletes_with_a_sentence() ->
     client = client_of(server)
     client.push(NAMED, "replay")
     newer = Deletion(entry="x", kind="delete", at=1.0, tables=("replay",), names=("e0",), format=2)
-    write_deletion(MemoryTransport(server), newer, 10.0)
+    write_deletions(MemoryTransport(server), [newer], 10.0)
     for call in (lambda: client.push(NAMED, "replay"), lambda: client.delete_episodes(episodes=["e0"])):
         with pytest.raises(WireError, match="records of format 2, of a newer rlds2reverb"):
             call()
@@ -298,7 +319,8 @@ def test_a_list_that_cannot_be_written_stops_no_push(caplog: pytest.LogCaptureFi
             info = super().server_info()
             return replace(info, own_tables={**infos, **info.own_tables})
 
-    assert Client(Lying(server)).push(NAMED, "replay").episodes_pushed == 8
+    report = Client(Lying(server)).push(NAMED, "replay")
+    assert (report.episodes_pushed, [notice.code for notice in report.notices]) == (8, ["episodes_not_listed"])
     assert "list of episodes could not be written" in caplog.text
 
 
@@ -307,9 +329,9 @@ def test_pages_hold_every_episode_once(monkeypatch: pytest.MonkeyPatch) -> None:
     server = server_with_own_tables()
     for _ in range(3):
         client_of(server).push(NAMED, "replay")
-    listed, of_push = read_pages(MemoryTransport(server), 10.0)
+    listed, pushes = read_pages(MemoryTransport(server), 10.0)
     assert sorted(name for page in listed for name in page.names) == sorted(ALL)
-    assert sorted(map(len, of_push.values())) == [3, 3, 3]
+    assert [len(push.pages) for push in pushes] == [3, 3, 3]
 
 
 def test_episodes_of_an_actor_are_not_listed() -> None:
@@ -319,3 +341,168 @@ def test_episodes_of_an_actor_are_not_listed() -> None:
             to.append(observation=number, action=0, reward=0.0)
         to.end_episode(terminal=True)
     assert not server.tables[EPISODES].items
+
+
+def test_a_server_that_is_added_learns_what_stays_out() -> None:
+    first, second = (server_with_own_tables(state_id=number) for number in range(2))
+    client_of(first).push(NAMED, "replay")
+    client_of(first).delete_episodes(episodes=sorted(ALL - {"e7"}))
+    report = client_of(first, second).push(NAMED, "replay")
+    assert (report.episodes_deleted, names_in(first) | names_in(second)) == (7, {"e7"})
+    client_of(second).push(NAMED, "replay")  # alone, it knows by itself now
+    assert names_in(second) <= {"e7"}
+    client_of(second).delete_episodes(episodes=["e1"], restore=True)  # the other one learns of that, too
+    client_of(first, second).push(NAMED, "replay")
+    client_of(first).push(NAMED, "replay")
+    assert names_in(first) == {"e1", "e7"}
+
+
+def test_a_delete_by_push_takes_what_other_pushes_and_servers_have_of_its_episodes() -> None:
+    first, second = (server_with_own_tables(state_id=number) for number in range(2))
+    client_of(first).push(NAMED[:4], "replay")
+    both = client_of(first, second)
+    both.push(NAMED, "replay", again=True)
+    (early,) = (entry.id for entry in entries_of(first)[:1])
+    expected = both.delete_episodes(pushes=[early], dry_run=True)
+    report = both.delete_episodes(pushes=[early])
+    assert (report.names, report.items) == (tuple(f"e{number}" for number in range(4)), {"replay": 4 * 3 * 2})
+    assert (expected.names, expected.items) == (report.names, report.items)
+    late = entries_of(second)[0].id
+    assert both.delete_episodes(pushes=[late]).items == {"replay": 4 * 3}  # one id on both servers
+    assert [len(server.items.get("replay", ())) for server in (first, second)] == [0, 0]
+
+
+def test_a_missing_server_is_named_and_what_it_holds_is_left() -> None:
+    first, second = (server_with_own_tables(state_id=number) for number in range(2))
+
+    class Away(MemoryTransport):
+        is_away = False
+
+        def server_info(self, at_once: bool = False) -> Any:
+            if self.is_away:
+                raise ServerUnreachable("away, as planned")
+            return super().server_info(at_once)
+
+    away = Away(second, "s1:1")
+    client = Client([MemoryTransport(first, "s0:1"), away], allow_missing=True)
+    client.push(NAMED, "replay")
+    away.is_away = True
+    with pytest.raises(ServerUnreachable):  # nothing is done
+        Client([MemoryTransport(first, "s0:1"), away]).delete_episodes(episodes=sorted(ALL))
+    assert len(entries_of(first)) == 1
+    report = client.delete_episodes(episodes=sorted(ALL))
+    assert (report.unknown, list(report.missing)) == ((), ["s1:1"])
+    assert not names_in(first)
+    away.is_away = False
+    assert client_of(first, second).push(NAMED, "replay").episodes_deleted == 8
+    report = client_of(first, second).delete_episodes(episodes=sorted(ALL))
+    assert (report.missing, names_in(second)) == ({}, set())
+
+
+def test_copies_of_a_content_go_and_stay_out_together() -> None:
+    server = server_with_own_tables()
+    client = client_of(server)
+    first, second = episodes(2)
+    client.push([first, second, first], "replay")
+    names = client.delete_episodes([first, second], "replay", dry_run=True).names
+    (chosen,) = client.delete_episodes([first], "replay", dry_run=True).names
+    assert len(names) == 2
+    for spelled in (f"{chosen}#2", chosen.removeprefix("content:")):
+        assert client.delete_episodes(episodes=[spelled]).names == (chosen,)
+        report = client.push([first, second, first, first], "replay")
+        assert (report.episodes_deleted, report.episodes_pushed, len(server.items["replay"])) == (3, 1, 3)
+
+
+def test_names_that_are_not_listed_stay_out_as_well() -> None:
+    server = server_with_own_tables()
+    client = client_of(server)
+    client.push(NAMED[:2], "replay")
+    report = client.delete_episodes(NAMED[:5], "replay")
+    assert (report.episodes, report.unknown, report.items) == (5, ("e2", "e3", "e4"), {"replay": 6})
+    client.push(NAMED, "replay")
+    assert names_in(server) == {"e5", "e6", "e7"}
+
+
+def test_a_dataset_is_what_any_of_its_pushes_has_brought() -> None:
+    server = server_with_own_tables()
+    client = client_of(server)
+    client.push(EpisodeList(NAMED, "A").first(3), "replay")
+    client.push(EpisodeList(NAMED[:4], "B"), "replay")
+    names = lambda dataset: client.delete_episodes(dataset=dataset, dry_run=True).names  # noqa: E731
+    assert entries_of(server)[0].source == "A, first 3"
+    client.push(EpisodeList(NAMED[5:], "A@train[5:]"), "replay")
+    assert names("A, first 3") == ("e0", "e1", "e2")
+    assert names("A") == ("e0", "e1", "e2", "e5", "e6", "e7")
+    assert names("B") == ("e0", "e1", "e2", "e3")
+
+
+@pytest.mark.parametrize("failures", [1, 3, 8, 100])
+def test_a_ledger_has_only_what_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+    server, calls, write = server_with_own_tables(), count(), write_pages
+
+    def write_later(*given: Any) -> list[str]:
+        if next(calls) < failures:
+            raise TransportError("as planned")
+        return write(*given)
+
+    def note_each(push: Push, together: Any) -> None:
+        for episode in together:
+            take(push, [episode])
+            push._on_each(ServerPush.drain)
+            push._note()
+
+    take = Push._take
+    monkeypatch.setattr(Push, "_take", note_each)
+    monkeypatch.setattr(pages, "LEDGER_SECONDS", -1.0)
+    monkeypatch.setattr(pages, "write_pages", write_later)
+    monkeypatch.setattr(pages, "MOST_UNWRITTEN", 5)
+    client, ledger = client_of(server), {"ledger": tmp_path / "l.db"}
+    report = client.push(NAMED, "replay", **ledger)  # type: ignore[arg-type]
+    listed = {name for page in read_pages(MemoryTransport(server), 10.0)[0] for name in page.names}
+    assert report.episodes_pushed == 8
+    assert [notice.code for notice in report.notices] == ([] if listed == ALL else ["episodes_not_listed"])
+    assert (failures > 3) == (listed != ALL)
+    failures = 0
+    report = client.push(NAMED, "replay", **ledger)  # type: ignore[arg-type]
+    assert (report.episodes_resumed, report.items_new) == (len(listed), 0)
+    assert client.delete_episodes(episodes=sorted(ALL)).items == {"replay": 24}
+
+
+def test_what_was_deleted_takes_no_room(tmp_path: Path) -> None:
+    tables = {**server_with_own_tables().tables, "replay": Server({"replay": table_info(max_size=24)}).tables["replay"]}
+    server = Server({name: table.info for name, table in tables.items()})
+    client, ledger = client_of(server), {"ledger": tmp_path / "l.db"}
+    client.push(NAMED, "replay", **ledger)  # type: ignore[arg-type]
+    client.delete_episodes(episodes=["e0", "e1"])
+    more = [*NAMED, replace(episodes(9)[8], id="e8")]
+    for options in (ledger, {}):
+        assert client.push(more, "replay", **options).items_made == {"replay": 21}  # type: ignore[arg-type]
+    assert len(server.items["replay"]) == 21
+
+
+def test_items_are_counted_for_the_tables_that_got_them() -> None:
+    server = server_with_own_tables("a", "b")
+    client = client_of(server)
+    client.delete_episodes(table="a", episodes=["e0"])
+    assert client.push(NAMED, ["a", "b"]).items_made == {"a": 21, "b": 24}
+
+
+def test_a_stream_is_pushed_without_what_stays_out() -> None:
+    one, two = (server_with_own_tables("replay") for _ in range(2))
+    client_of(one).delete_episodes(episodes=["e0", "e4"])
+    report = client_of(one).push(NAMED, "replay", "fragments:length=3")
+    client_of(two).push(
+        [episode for episode in NAMED if episode.id not in ("e0", "e4")], "replay", "fragments:length=3"
+    )
+    assert report.episodes_deleted == 2
+    assert one.items["replay"].keys() == two.items["replay"].keys()
+
+
+def test_pages_are_joined_as_a_push_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "PAGE_EPISODES", 1)
+    monkeypatch.setattr(pages, "MOST_ITEMS", 3)
+    monkeypatch.setattr(own_tables, "MOST_ITEMS", 3)
+    server = server_with_own_tables()
+    client_of(server).push(NAMED, "replay")
+    assert len(server.tables[EPISODES].items) <= 4
+    assert client_of(server).delete_episodes(pushes=[entries_of(server)[0].id], dry_run=True).episodes == 8

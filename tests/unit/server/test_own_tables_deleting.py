@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rlds2reverb
-from rlds2reverb.servers.journal import JOURNAL
+from rlds2reverb.wire.messages import JOURNAL
 from tests.support.faults.proxy import UP, Proxy
 from tests.support.forks import Forks
 from tests.support.processes import started, wait_until
@@ -51,15 +51,14 @@ def test_it_stays_out_across_restarts_ledgers_and_workers(forks: Forks, tmp_path
             push(running, *options)
             assert sizes(running)["t"] == left
         assert push(running, "--workers", "2")["episodes_deleted"] == 2
-        assert running.get("/checkpoint", "POST")[0] == 200
-        running.process.kill()
+        running.process.kill()  # the delete itself has had a checkpoint written
     with Server(forks, tmp_path, CONFIG).until_ready() as running:
         for options in (ledger, ()):
             report = push(running, *options)
             assert (report["episodes_deleted"], report["episodes_pushed"], report["items_new"]) == (2, EPISODES - 2, 0)
         assert sizes(running) == {"t": left, "u": 0}
         kinds = [entry["kind"] for entry in run(running, "journal")["entries"]]
-        assert kinds == ["push", "delete", *["push"] * 4, "push", "push"]
+        assert kinds == ["push", "delete", "push", "push"]
         entry = run(running, "journal")["entries"][1]
         assert (entry["note"], entry["source"], entry["items"]) == (
             "crashed",
