@@ -37,6 +37,7 @@ BROAD_EXCEPTS = {
     "rlds2reverb/learner/writer.py": "an error of the sending thread is raised in the caller's",
     "rlds2reverb/look/notebook.py": "a notebook shows why something cannot be shown, in its place, and continues",
     "rlds2reverb/push/journal.py": "what goes wrong with a journal is a notice of the push, which goes on",
+    "rlds2reverb/push/pages.py": "what goes wrong with the list of episodes is a notice of the push, which goes on",
     "rlds2reverb/transport/grpc.py": "an error of the thread that begins a call is raised in the caller's",
     "rlds2reverb/transport/stream.py": "an error of the receiving thread is raised in the caller's",
     "server/replay_server/clients.py": "the thread must continue, and logs the traceback",
