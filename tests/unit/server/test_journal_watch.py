@@ -12,7 +12,7 @@ from replay_server.journal import JournalWatch
 from replay_server.monitor import Monitor
 
 from rlds2reverb.servers import own_tables
-from rlds2reverb.servers.journal import JournalEntry, read_journal, tidy_journal, write_entry
+from rlds2reverb.servers.journal import JournalEntry, read_journal, write_entry
 from rlds2reverb.servers.own_tables import SIGNATURE
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
 from rlds2reverb.wire.messages import JOURNAL
@@ -38,7 +38,7 @@ def test_it_shows_what_reading_all_of_it_would(steps: list[str]) -> None:
         elif step == "tidy":
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(own_tables, "MOST_ITEMS", 4)
-                tidy_journal(transport)
+                own_tables.tidy(transport, JOURNAL)
         elif step == "look":
             monitor.repeat()
             watch.repeat()
