@@ -367,7 +367,7 @@ class Client:
           table: those to delete from; by default all. With a source as for `push`.
           view: with a source, as for `push`.
           episodes: names of episodes ("content:...", or an id of their own); a content for all of its copies.
-          pushes: ids of pushes, as `journal` has them; with `restore` also of deletes.
+          pushes: ids of pushes, as `journal` has them, or of deletes, from whose tables their episodes go (again).
           dataset: the source of pushes, as `journal` has it, or the dataset that it is a part of.
           dry_run: change nothing, and say what would go.
           restore: let them in again: the same push stores them anew.

@@ -70,7 +70,7 @@ _OF_PUSHES = (
     "pushes",
     multiple=True,
     metavar="ID",
-    help="Episodes of this push, by the ID that `rlds2reverb journal` shows; with --restore also of a delete. Repeat it for several.",
+    help="Episodes of this push, or of this delete, by the ID that `rlds2reverb journal` shows; of a delete from its tables. Repeat it for several.",
 )
 @click.option(
     "--dataset",
@@ -151,12 +151,16 @@ def _print(report: DeleteReport, as_json: bool) -> None:
         else "",
         "missing": "; ".join(f"{address}: {reason}" for address, reason in report.missing.items()),
         "no checkpoint": "; ".join(f"{address}: {reason}" for address, reason in report.unsaved.items()),
+        "id": report.entry,
         "names": ", ".join(report.names[:_SHOWN])
         + (f", and {len(report.names) - _SHOWN:,} more" if len(report.names) > _SHOWN else ""),
     }
     output.print_fields({name: text for name, text in fields.items() if text})
     if report.missing:
-        output.talk("run it again when the missing servers are back: what they hold is left as it is")
+        output.talk(
+            "run the same command again when the missing servers are back: until then they keep what they hold, and the episodes that only they list "
+            "of a push or dataset are not deleted"
+        )
     if report.unsaved:
         output.talk("it holds from the next checkpoint on: a crash before that undoes it")
     if report.restored and not report.dry_run:

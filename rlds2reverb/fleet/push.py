@@ -88,7 +88,7 @@ class DistributedPush:
         if self._is_over:
             new = {server.address: self._begun_budgets.new_items(server) for server in self._servers}
         report = self._merged.report(time.monotonic() - self._began, new, self._servers.missing)
-        return replace(report, notices=(*report.notices, *self._journal.notices))
+        return replace(report, notices=(*report.notices, *self._journal.notices, *self._deletions.notices))
 
     def run(self) -> PushReport:
         """Has workers push all tasks, and waits until every item is confirmed.

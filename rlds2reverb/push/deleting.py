@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
@@ -37,6 +37,7 @@ from rlds2reverb.servers.episodes import (
 )
 from rlds2reverb.servers.group import Server, Servers
 from rlds2reverb.servers.journal import JournalEntry, new_entry, process_text, tidy_journal, write_entry
+from rlds2reverb.servers.own_tables import escape_text
 from rlds2reverb.servers.tables import table_of
 from rlds2reverb.text import counted
 from rlds2reverb.wire.messages import DELETED, EPISODES, ServerInfo
@@ -64,10 +65,11 @@ class DeleteReport:
       names: of the episodes, in alphabetical order.
       unknown: those of them that were asked for by name or by a source, and that no push has listed as stored. They stay out all the same. () while
         a server is missing, which may have them.
-      missing: address -> why a server is missing. It is left as it is; pushes to it together with another one of these servers leave the
-        episodes out, and tell it.
+      missing: address -> why a server is missing. It is left as it is: it keeps the items until the delete is run again, and what only it lists of
+        a push or dataset is not deleted. Pushes to it together with another one of these servers leave the episodes out, and tell it.
       unsaved: address -> why a server has written no checkpoint at the end: after a crash the episodes are as before the delete, unless a later
         checkpoint was written.
+      entry: id of the journal's entry, by which the delete is run again or let in again; "" in a dry run.
       dry_run: nothing was changed.
       restored: the episodes were let in again.
     """
@@ -78,6 +80,7 @@ class DeleteReport:
     unknown: tuple[str, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
     unsaved: Mapping[str, str] = field(default_factory=dict)
+    entry: str = ""
     dry_run: bool = False
     restored: bool = False
 
@@ -92,9 +95,9 @@ class EpisodeChoice:
 
     Attributes:
       names: their names; None for any.
-      pushes: ids of entries of the journal: of pushes, for a restore of deletes as well.
+      pushes: ids of entries of the journal: of pushes, and of deletes and restores.
       dataset: the source of their pushes, as the journal has it, or the dataset that it is a part of; "" for any.
-      tables: those that they leave; () for all.
+      tables: those that they leave; () for all, or for those of the deletes where `pushes` has deletes and restores alone.
       words: what was asked for, for the journal; "dataset" is what it was about.
     """
 
@@ -127,6 +130,11 @@ class _ServerList:
     pushes: Sequence[PushPages]
     deletions: Sequence[Deletion]
 
+    def within(self, tables: Collection[str]) -> _ServerList:
+        """About no other tables than these."""
+        pages = [page for page in self.pages if not set(tables).isdisjoint(page.tables)]
+        return replace(self, tables=tuple(table for table in self.tables if table in tables), pages=pages)
+
     def named(self, names: Collection[str]) -> _ServerList:
         """The pages of these episodes alone, all copies included, whatever push has stored them."""
         selected = []
@@ -134,14 +142,14 @@ class _ServerList:
             places = [place for place, name in enumerate(page.names) if name_of_copies(name) in names]
             if places:
                 selected.append(page.select(places))
-        return _ServerList(self.info, self.tables, selected, self.pushes, self.deletions)
+        return replace(self, pages=selected)
 
     def names(self) -> set[str]:
         return {name_of_copies(name) for page in self.pages for name in page.names}
 
     def pages_of(self, choice: EpisodeChoice) -> Iterable[EpisodePage]:
         """The pages of the pushes, and of the dataset, that a choice names."""
-        dataset = choice.dataset.encode("utf-8", "backslashreplace").decode()  # as records have it
+        dataset = choice.dataset
         # A page that an earlier push has written is of that one, and stands in the list of each later one.
         by_push = {name for push in self.pushes if push.push in choice.pushes for name in push.pages}
         by_dataset = {name for push in self.pushes if _is_part(push.source, dataset) for name in push.pages}
@@ -168,7 +176,8 @@ def _is_part(source: str, dataset: str) -> bool:
     """
     split = dataset_name(source)
     whole, _, chosen = split.rpartition("@")
-    return dataset in (source, split, split if "/" in chosen else whole)
+    names = (source, split, split if "/" in chosen else whole)
+    return dataset in names or dataset in map(escape_text, names)  # the latter as the journal has it
 
 
 def names_of(plan: PushPlan) -> set[str]:
@@ -198,6 +207,9 @@ def delete_episodes(
     servers.infos()  # a server that was missing may be back
     lists = servers.each(lambda server: _read_list(server, choice))
     deletions = Deletions(deletion for own in lists.values() for deletion in own.deletions)
+    if (of_deletes := [deletions.tables_by(push) for push in choice.pushes]) and all(of_deletes) and not choice.tables:
+        their_tables = {table for tables in of_deletes for table in tables}
+        lists = {server: own.within(their_tables) for server, own in lists.items()}
     names = _choose(lists, deletions, choice, restore)
     chosen = {server: own.named(names) for server, own in lists.items()}
     stored = {name for own in chosen.values() for name in own.names()}
@@ -205,6 +217,7 @@ def delete_episodes(
     if not restore:
         _refuse_streams(chosen)
     unsaved: dict[str, str] = {}
+    entry_id = ""
     if dry_run:
         items = [{table: own.items_in(table) for table in own.tables} for own in chosen.values() if not restore]
     else:
@@ -213,6 +226,7 @@ def delete_episodes(
         entry = new_entry(
             kind, source=choice.words.get("dataset", ""), tables=tables, options=dict(choice.words), note=note
         )
+        entry_id = entry.id
         deletion = Deletion(
             entry=entry.id,
             kind=kind,
@@ -242,6 +256,7 @@ def delete_episodes(
         unknown=() if restore or missing else tuple(sorted(names - stored)),
         missing=missing,
         unsaved=unsaved,
+        entry=entry_id,
         dry_run=dry_run,
         restored=restore,
     )
@@ -258,8 +273,8 @@ def _read_list(server: Server, choice: EpisodeChoice) -> _ServerList:
     for table in tables:
         table_of(info, table)
     pages, pushes = read_pages(server.transport, _SECONDS)
-    in_tables = [page for page in pages if not set(tables).isdisjoint(page.tables)]
-    return _ServerList(info, tables, in_tables, pushes, read_deletions(server.transport, _SECONDS))
+    whole = _ServerList(info, tables, pages, pushes, read_deletions(server.transport, _SECONDS))
+    return whole.within(tables)
 
 
 def _choose(
@@ -269,10 +284,11 @@ def _choose(
     tables = {table for own in lists.values() for table in own.tables}
     out = deletions.names_of(tables)
     listed = {name for own in lists.values() for name in own.names()}
-    named = None if choice.names is None else {_spell(name, listed | out) for name in choice.names}
+    there = {escape_text(name): name for name in listed | out} | {name: name for name in listed | out}
+    named = None if choice.names is None else {_spell(name, there) for name in choice.names}
     if choice.pushes or choice.dataset:
         names = {name_of_copies(name) for own in lists.values() for page in own.pages_of(choice) for name in page.names}
-        if restore and not choice.dataset:
+        if not choice.dataset:
             names |= {name for push in choice.pushes for name in deletions.names_by(push)}
         names &= names if named is None else named
     else:
@@ -292,11 +308,16 @@ def _choose(
     return names
 
 
-def _spell(name: str, there: Collection[str]) -> str:
-    """The name of an episode, of all of its copies; "content:" may be left out."""
+def _spell(name: str, there: Mapping[str, str]) -> str:
+    """The name of an episode, of all of its copies; "content:" may be left out.
+
+    Args:
+      there: name as it is, or as it is printed -> name.
+    """
     plain, content = name_of_copies(name), name_of_copies(f"{CONTENT}{name}")
-    if plain in there or content in there:
-        return plain if plain in there else content
+    for spelled in (plain, escape_text(plain), content):
+        if spelled in there:
+            return there[spelled]
     return content if _DIGEST.match(name) else plain
 
 

@@ -107,10 +107,11 @@ def known_sources(path: Path, push: str, names: Callable[[], Sequence[str]]) -> 
             if not count:
                 return None
             has = "SELECT count(*) FROM confirmed WHERE push = ? AND episode = ?"
-            is_known = [database.execute(has, (push, name)).fetchone()[0] > 0 for name in names()]
+            is_known = [database.execute(has, (push, _value_of(name))).fetchone()[0] > 0 for name in names()]
             sources: dict[str, int | None] = {}
             if database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'sources'").fetchone()[0]:
-                sources = dict(database.execute("SELECT source, episodes FROM sources WHERE push = ?", (push,)))
+                rows = database.execute("SELECT source, episodes FROM sources WHERE push = ?", (push,))
+                sources = {_text_of(source): episodes for source, episodes in rows}
             return KnownSources(count, is_known, sources)
     except sqlite3.Error as error:
         raise LedgerError(f"ledger {path}: cannot be used ({_reason(error)}); {_WAY_OUT}") from error
@@ -234,7 +235,7 @@ class SqliteLedger:
 
     def record(self, finished: Iterable[tuple[str, int]]) -> None:
         """Records confirmed episodes (id, items over all tables) in one transaction."""
-        rows = [(self._push, episode, self._server, items) for episode, items in finished]
+        rows = [(self._push, _value_of(episode), self._server, items) for episode, items in finished]
         if not rows:
             return
         try:
@@ -258,7 +259,7 @@ class SqliteLedger:
         try:
             with self._database:
                 self._database.execute(
-                    "INSERT OR REPLACE INTO sources VALUES (?, ?, ?)", (self._push, source, episodes)
+                    "INSERT OR REPLACE INTO sources VALUES (?, ?, ?)", (self._push, _value_of(source), episodes)
                 )
         except sqlite3.Error as error:
             raise LedgerError(f"ledger {self._path}: cannot be written ({_reason(error)}); {_WAY_OUT}") from error
@@ -280,7 +281,7 @@ class SqliteLedger:
         for episode, server, items in self._database.execute(query, (self._push,)):
             process, _, name = server.partition(" ")
             if is_wanted(process, name):
-                yield episode, items
+                yield _text_of(episode), items
 
     def _forget(self, restores: Mapping[str, Collection[str]]) -> None:
         if not restores:
@@ -294,7 +295,7 @@ class SqliteLedger:
                 return
             names = {name for entry in new for name in restores[entry]}
             rows = self._database.execute("SELECT episode FROM confirmed WHERE push = ?", (self._push,))
-            outdated = [(self._push, episode) for (episode,) in rows if name_of_copies(episode) in names]
+            outdated = [(self._push, episode) for (episode,) in rows if name_of_copies(_text_of(episode)) in names]
             self._database.executemany("DELETE FROM confirmed WHERE push = ? AND episode = ?", outdated)
             self._database.executemany("INSERT INTO restores VALUES (?, ?)", [(self._push, entry) for entry in new])
 
@@ -310,6 +311,19 @@ class SqliteLedger:
         # Busy in another push, or not possible on this file system: the mode that it has is as safe, only slower.
         with suppress(sqlite3.OperationalError):
             self._database.execute("PRAGMA journal_mode = WAL")
+
+
+def _value_of(text: str) -> str | bytes:
+    """Text as SQLite keeps it: what UTF-8 cannot hold, as a file name of other bytes, as bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
+
+
+def _text_of(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
 
 
 @contextmanager

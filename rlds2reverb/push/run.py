@@ -92,7 +92,7 @@ class Push:
         self._server_of = {server.name: server for server in self.servers}
         self._waits: dict[Server, Reason] = {}
         self._journal = PushJournal("push", plan, self.servers, self.report)
-        self._moved = 0
+        self._moved, self._deletion_notices = 0, tuple[Notice, ...]()
         self._began, self._pace = time.monotonic(), Pace()
 
     def run(self) -> PushReport:
@@ -112,6 +112,7 @@ class Push:
                 if self._context is None:  # the driver reads them for all tasks
                     # Before anything is sent, so that what was deleted does not come back.
                     deletions = gather_deletions(self.servers, self._plan.infos, self._plan.tuning.deadlines.stall)
+                    self._deletion_notices = deletions.notices
                     for part in self.parts:
                         part.deletions = deletions
                 for part in self.parts:
@@ -228,6 +229,7 @@ class Push:
                 *self.names.notices,
                 *self._journal.notices,
                 *self.list_notices,
+                *self._deletion_notices,
             ),
             seconds=time.monotonic() - self._began,
             items_moved=self._moved,

@@ -16,6 +16,7 @@ items: the server passes over those that it does not have.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -25,10 +26,11 @@ import numpy as np
 from cramjam import DecompressionError, snappy
 from msgspec import Struct
 
-from rlds2reverb.episode import Array, name_of_copies
+from rlds2reverb.episode import Array, Notice, name_of_copies
 from rlds2reverb.errors import TransportError, WireError
 from rlds2reverb.servers.group import Server, Servers
-from rlds2reverb.servers.own_tables import encode_record, read_records, tidy, write_records
+from rlds2reverb.servers.own_tables import read_records, tidy, write_records
+from rlds2reverb.text import counted
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.wire.insert import keys, seed
 from rlds2reverb.wire.messages import DELETED, EPISODES, ServerInfo
@@ -39,6 +41,8 @@ LOG = logging.getLogger("rlds2reverb.push")
 
 FORMAT = 1
 """Of pages and deletions. A newer one is refused."""
+
+_MOST_NAMED = 5  # deletes in a notice
 
 MOST_KEYS = 1 << 16
 """Of one call that deletes items: 0.6 MB, and a table stands still for a few milliseconds."""
@@ -129,20 +133,23 @@ class Deletions:
 
     Args:
       deletions: in any order; those with the same entry are the same.
+      notices: for the report of a push.
 
     Attributes:
       newest: `Deletion.at` of the newest; 0 for none.
       restores: id of a restore's entry -> names that it let in again: a ledger that had them as confirmed before is out of date.
     """
 
-    def __init__(self, deletions: Iterable[Deletion] = ()) -> None:
+    def __init__(self, deletions: Iterable[Deletion] = (), notices: tuple[Notice, ...] = ()) -> None:
+        self.notices = notices
         self.newest = 0.0
         self.restores: dict[str, tuple[str, ...]] = {}
         self._tables: dict[str, set[str]] = {}
         self._names: dict[str, tuple[str, ...]] = {}
+        self._tables_by: dict[str, tuple[str, ...]] = {}
         for deletion in sorted(deletions, key=lambda deletion: (deletion.at, deletion.entry)):
             self.newest = deletion.at
-            self._names[deletion.entry] = deletion.names
+            self._names[deletion.entry], self._tables_by[deletion.entry] = deletion.names, deletion.tables
             if deletion.kind == "restore":
                 self.restores[deletion.entry] = deletion.names
             for name in deletion.names:
@@ -164,6 +171,10 @@ class Deletions:
         """The episodes that a delete or restore has named, by the id of its entry in the journal."""
         return self._names.get(entry, ())
 
+    def tables_by(self, entry: str) -> Collection[str]:
+        """The tables that it has named."""
+        return self._tables_by.get(entry, ())
+
     def names_of(self, tables: Collection[str]) -> set[str]:
         """The episodes that were deleted from one of these tables."""
         return {name for name, without in self._tables.items() if not without.isdisjoint(tables)}
@@ -171,8 +182,8 @@ class Deletions:
 
 def page_name(page: EpisodePage) -> str:
     """Names a page by its content, whatever push has written it."""
-    content = encode_record(msgspec.structs.replace(page, push="", source=""))
-    return f"page {seed(content.decode()):016x}"
+    content = _to_json(msgspec.structs.replace(page, push="", source=""))
+    return f"page {seed(content.decode('utf-8', 'surrogatepass')):016x}"
 
 
 def write_pages(
@@ -251,18 +262,40 @@ def gather_deletions(servers: Servers, infos: Mapping[str, ServerInfo], seconds:
     lists: dict[Server, list[Deletion]] = {}
     for server in servers.there:
         info = infos.get(server.address)
-        if info is not None and (table := info.own_tables.get(DELETED)) is not None:
-            with servers.about(server):
-                lists[server] = read_deletions(server.transport, seconds) if table.current_size else []
+        if info is not None and DELETED in info.own_tables:
+            with servers.about(server):  # asked anew, since the list may have been empty when the push was planned
+                lists[server] = read_deletions(server.transport, seconds)
+    notices = list[Notice]()
     for server, lacking in find_lacking(lists).items():
+        if not lacking:
+            continue
+        notices += _notices_of_lacking(infos[server.address], server, lacking)
         try:
-            if lacking:
-                write_deletions(server.transport, lacking, seconds)
+            write_deletions(server.transport, lacking, seconds)
         except TransportError as error:  # this push knows them all the same, and the next one tries again
             LOG.warning(
                 "server %s: its list of deleted episodes lacks some of another server: %s", server.address, error
             )
-    return Deletions(deletion for deletions in lists.values() for deletion in deletions)
+    return Deletions((deletion for deletions in lists.values() for deletion in deletions), tuple(notices))
+
+
+def _notices_of_lacking(info: ServerInfo, server: Server, lacking: Sequence[Deletion]) -> Iterator[Notice]:
+    """That a server may have items of episodes that were deleted from another one."""
+    missed = [
+        deletion
+        for deletion in sorted(lacking, key=lambda deletion: deletion.at)
+        if deletion.kind == "delete"
+        and any(info.tables[table].current_size for table in deletion.tables if table in info.tables)
+    ]
+    if missed:
+        names = {name for deletion in missed for name in deletion.names}
+        again = " ".join(f"--push {deletion.entry}" for deletion in missed[:_MOST_NAMED])
+        text = (
+            f"server {server.address} lacked deletes of {counted(len(names), 'episode')}, which other servers have: it was missing then, or "
+            f"started from an older checkpoint. The episodes stay out from now on; what it has of them goes when the deletes run again: "
+            f"rlds2reverb delete {again}" + (f" ... ({len(missed)} deletes)" if len(missed) > _MOST_NAMED else "")
+        )
+        yield Notice("deletes_missed", text, len(names))
 
 
 def _records(transport: Transport, table: str, seconds: float) -> Iterator[bytes]:
@@ -272,7 +305,22 @@ def _records(transport: Transport, table: str, seconds: float) -> Iterator[bytes
 
 def _encode(record: Struct) -> bytes:
     # Snappy: zlib would take half as much room, and five times as long as all else that a page costs.
-    return bytes(snappy.compress_raw(encode_record(record)))
+    return bytes(snappy.compress_raw(_to_json(record)))
+
+
+def _to_json(record: Struct) -> bytes:
+    """JSON of the very names: text that UTF-8 cannot hold is in it all the same, as Python writes it, for keys follow from names."""
+    try:
+        return msgspec.json.encode(record)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(record), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _from_json(text: bytes, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except UnicodeDecodeError:
+        return msgspec.convert(json.loads(text.decode("utf-8", "surrogatepass")), kind)
 
 
 class _Format(Struct):
@@ -287,6 +335,6 @@ def _decode(record: bytes, kind: Any, where: str) -> Any:
             raise WireError(
                 f"{where} has records of format {written}, of a newer rlds2reverb; this one reads format {FORMAT}: use the newer one"
             )
-        return msgspec.json.decode(text, type=kind)
-    except (DecompressionError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _from_json(text, kind)
+    except (DecompressionError, msgspec.DecodeError, ValueError) as error:  # of the value that is none, JSON, or UTF-8
         raise WireError(f"{where}: {len(record)} bytes that are no record ({error})") from error

@@ -94,9 +94,18 @@ def encode_record(record: Any) -> bytes:
         return msgspec.json.encode(_writable(msgspec.to_builtins(record, enc_hook=str)))
 
 
+def escape_text(text: str) -> str:
+    r"""As `encode_record` writes text.
+
+    >>> print(escape_text("caf\udce9"), escape_text("café"))
+    caf\udce9 café
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _writable(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
+        return escape_text(value)
     if isinstance(value, dict):
         return {_writable(name): _writable(member) for name, member in value.items()}
     return list(map(_writable, value)) if isinstance(value, (list, tuple)) else value

@@ -21,7 +21,7 @@ def seed(*parts: str) -> int:
     """64 bits that depend on every part and on where one part ends."""
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
-        encoded = part.encode()
+        encoded = part.encode("utf-8", "surrogatepass")  # names of files may hold any bytes
         digest.update(len(encoded).to_bytes(8, "little"))
         digest.update(encoded)
     return int.from_bytes(digest.digest(), "little")

@@ -25,7 +25,7 @@ from rlds2reverb.servers import own_tables
 from rlds2reverb.servers.episodes import Deletion, read_pages, write_deletions, write_pages
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
 from rlds2reverb.wire.messages import DELETED, EPISODES
-from tests.support.push.in_memory import Server, episodes
+from tests.support.push.in_memory import Server, episodes, options_of
 from tests.support.servers.own import entries_of, server_with_own_tables
 
 NAMED = [replace(episode, id=f"e{number}") for number, episode in enumerate(episodes(8))]
@@ -506,3 +506,50 @@ def test_pages_are_joined_as_a_push_goes(monkeypatch: pytest.MonkeyPatch) -> Non
     client_of(server).push(NAMED, "replay")
     assert len(server.tables[EPISODES].items) <= 4
     assert client_of(server).delete_episodes(pushes=[entries_of(server)[0].id], dry_run=True).episodes == 8
+
+
+def test_names_may_be_any_text(tmp_path: Path) -> None:
+    """Those of bytes that are no UTF-8 as well, and text that looks like their escapes."""
+    server = server_with_own_tables()
+    client, ledger = client_of(server), {"ledger": tmp_path / "l.db"}
+    texts = ["caf\udce9", "caf\\udce9", "\ud83d\ude00", "é"]
+    named = [replace(episode, id=text) for episode, text in zip(NAMED, texts)]
+    push = lambda **options: client.push(EpisodeList(named, "d\udcff"), "replay", **options)  # noqa: E731
+    assert push(**ledger).episodes_pushed == 4
+    assert (push(**ledger).episodes_resumed, push().items_new) == (4, 0)
+    for dataset in ("d\udcff", "d\\udcff"):
+        assert client.delete_episodes(dataset=dataset, dry_run=True).names == tuple(sorted(texts))
+    for number, asked_for in enumerate(["caf\udce9", "\\ud83d\\ude00"]):
+        report = client.delete_episodes(episodes=[asked_for])
+        assert (report.names, report.items) == ((texts[2 * number],), {"replay": 3})
+    for options in (ledger, {}):
+        assert push(**options).episodes_deleted == 2
+    assert client.delete_episodes(episodes=texts, restore=True).names == ("caf\udce9", "\ud83d\ude00")
+    assert (push(**ledger).episodes_resumed, len(server.items["replay"])) == (2, 12)
+
+
+def test_a_push_that_was_planned_before_the_first_delete_leaves_it_out() -> None:
+    server = server_with_own_tables()
+    client = client_of(server)
+    client.push(NAMED, "replay")
+    plan = client.planned(NAMED, options_of())
+    client.delete_episodes(episodes=["e1"])
+    assert client.pusher(plan).run().episodes_deleted == 1
+    assert names_in(server) == ALL - {"e1"}
+
+
+def test_a_server_that_missed_a_delete_is_named_and_the_delete_runs_again_by_its_id() -> None:
+    first, second = (server_with_own_tables("a", "b", state_id=number) for number in range(2))
+    both = client_of(first, second)
+    both.push(NAMED, ["a", "b"])
+    held = sorted(names_in(second, "a", items_of_episodes(table="a")))
+    client_of(first).delete_episodes(table="a", episodes=held)
+    report = both.push(NAMED, ["a", "b"])
+    entry = entries_of(first)[1].id
+    (text,) = (notice.text for notice in report.notices if notice.code == "deletes_missed")
+    assert (text.startswith("server s1:1 lacked"), text.endswith(f"delete --push {entry}")) == (True, True)
+    assert not both.push(NAMED, ["a", "b"]).notices
+    again = both.delete_episodes(pushes=[entry])
+    assert (list(again.names), again.items) == (held, {"a": 3 * len(held)})
+    assert both.delete_episodes(pushes=[entry], restore=True).items == {"a": 0}
+    assert both.push(NAMED, ["a", "b"]).items_new == 3 * len(held)
