@@ -142,7 +142,7 @@ def _check_first(root: Path) -> None:
 
 def _fragments(root: Path) -> list[str]:
     """Names of the files in changelog.d that are in no release."""
-    return sorted(path.name for path in (root / "changelog.d").glob("*.md") if path.name != "template.md")
+    return sorted(path.name for path in (root / "changelog.d").glob("*.md"))
 
 
 def _numbers(version: str) -> tuple[float, ...] | None:

@@ -22,7 +22,7 @@ from tests.support.project import ROOT
 
 COMMAND = re.compile(r"^ *(?:\$ )?rlds2reverb ([a-z]+ .*)$", re.MULTILINE)
 """A line of a block of code."""
-FRAGMENTS = [path for path in sorted((ROOT / "changelog.d").glob("*.md")) if path.name != "template.md"]
+FRAGMENTS = sorted((ROOT / "changelog.d").glob("*.md"))
 """What will stand in CHANGELOG.md: links lead from there."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 

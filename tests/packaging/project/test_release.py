@@ -51,7 +51,7 @@ def small(tmp_path: Path) -> Path:
         "Dockerfile": "ARG BASE=x\nARG VERSION=0.1.0\nFROM ${BASE}\nARG VERSION\n",
         "server/nginx/Dockerfile": "ARG VERSION=0.1.0\n",
         "CHANGELOG.md": "# Changelog\n\n## 0.1.0 (2020-01-02)\n\n- first\n",
-        "changelog.d/template.md": "t",
+        "changelog.d/template.jinja": "t",
         "changelog.d/new.added.md": "- new",
     }
     for name, text in files.items():
@@ -200,7 +200,7 @@ def changelog(root: Path, *arguments: str) -> str:
 
 @pytest.mark.skipif(not Path(sys.executable).with_name("towncrier").exists(), reason="needs towncrier")
 def test_fragments_become_a_release_with_its_overview_on_top(small: Path) -> None:
-    for name in ("pyproject.toml", "scripts/changelog", "changelog.d/template.md"):
+    for name in ("pyproject.toml", "scripts/changelog", "changelog.d/template.jinja"):
         (small / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, small / name)
     (small / "CHANGELOG.md").write_text("# Changelog\n\n<!-- releases -->\n")
