@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Neighbours, Result, Size, emit, measured, note
+from benchmarks.common import Neighbours, Result, Size, emit, measured, not_compiled, note
 from benchmarks.datasets import KEPT
 
 NAMES = (
@@ -59,6 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     neighbours, results = Neighbours(), []
+    if missing := not_compiled():
+        note(
+            f"not compiled here: {', '.join(missing)}. Our rates are those of plain Python; `pip install --editable .` compiles"
+        )
     for result in _all(options) if "all" in options.names else _those(options):
         emit(result)
         results.append(result)

@@ -731,7 +731,7 @@ def resize_images(images: Array, size: Size) -> Array:
     steps, height, width, channels = images.shape
     dtype = images.dtype.newbyteorder("=")
     resized_images = np.empty((steps, size.height, size.width, channels), dtype)
-    if dtype == np.uint8 and _LIBRARY is not None:
+    if dtype == np.uint8 and LIBRARY is not None:
         for image, resized in zip(images, resized_images):
             _resize_bytes(image, resized, size.method)
         return resized_images
@@ -752,8 +752,8 @@ def _resize_bytes(image: Array, resized: Array, method: str) -> None:
     rows, columns = _TAPS[method](image.shape[0], height), _TAPS[method](image.shape[1], width)
     factor = np.float32(1) / (rows.scale * columns.scale)
     image = np.ascontiguousarray(image)
-    scratch = np.empty(_LIBRARY.resize_scratch(image.shape[1], width, channels, rows.places.shape[1]), np.float32)
-    _LIBRARY.resize_bytes(
+    scratch = np.empty(LIBRARY.resize_scratch(image.shape[1], width, channels, rows.places.shape[1]), np.float32)
+    LIBRARY.resize_bytes(
         image.ctypes.data, image.shape[1], channels, height, width,
         *_arguments(rows), *_arguments(columns),
         factor, method == AREA, scratch.ctypes.data, resized.ctypes.data,
@@ -766,7 +766,7 @@ def _arguments(taps: _Taps) -> tuple[int, int, int]:
 
 _INT, _POINTER = ctypes.c_int64, ctypes.c_void_p
 _AXIS = [_POINTER, _POINTER, _INT]
-_LIBRARY = load_library(
+LIBRARY = load_library(
     Path(__file__).with_name("images.c"),
     {
         "resize_scratch": (_INT, [_INT] * 4),

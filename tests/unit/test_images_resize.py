@@ -17,7 +17,7 @@ from tests.support.project import ROOT
 SIDES = st.integers(1, 70)
 
 
-@pytest.mark.skipif(images._LIBRARY is None, reason="was not compiled")
+@pytest.mark.skipif(images.LIBRARY is None, reason="was not compiled")
 @given(
     st.tuples(st.integers(0, 2), SIDES, SIDES, st.integers(0, 5)),
     st.builds(Size, SIDES, SIDES, st.sampled_from(METHODS)),
@@ -30,7 +30,7 @@ def test_compiled_is_equal_to_numpy(shape: tuple[int, ...], size: Size, is_extre
     pixels = np.where(pixels > 127, 255, 0).astype(np.uint8) if is_extreme else pixels
     compiled = resize_images(pixels, size)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(images, "_LIBRARY", None)
+        patch.setattr(images, "LIBRARY", None)
         np.testing.assert_array_equal(compiled, resize_images(pixels, size))
 
 
