@@ -122,12 +122,13 @@ test-containers: ## Build the image, run the compose services for real; needs ro
 test-site: setup-docs ## The docs' site in Chromium, wide and narrow: every page, the search, nothing asked of other machines
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/pytest -q tests/packaging/site $(ARGS)
 
-lint: $(SHAPE_VENV)/.ready ## ruff, mypy strict, imports, unused code, changelog fragments; no TensorFlow
+lint: $(SHAPE_VENV)/.ready ## ruff, mypy strict, imports, unused code, workflows, changelog fragments; no TensorFlow
 	$(SHAPE_VENV)/bin/ruff check .
 	$(SHAPE_VENV)/bin/ruff format --check .
 	$(SHAPE_VENV)/bin/mypy
 	$(SHAPE_VENV)/bin/lint-imports --no-logo
 	$(SHAPE_VENV)/bin/vulture
+	$(SHAPE_VENV)/bin/zizmor --offline --quiet --no-progress .github/workflows
 	RUN=$(SHAPE_VENV)/bin/ scripts/changelog check
 	$(SHAPE_VENV)/bin/python scripts/docs_lines.py
 
@@ -142,7 +143,7 @@ format: $(SHAPE_VENV)/.ready ## Rewrite the code in the agreed format
 hooks: setup ## Have git run the linters before each commit
 	$(RUN)pre-commit install
 
-changelog: setup ## Move the fragments of changelog.d into CHANGELOG.md, as the release VERSION
+changelog: setup ## Show what the fragments of changelog.d say; VERSION=...: move them into CHANGELOG.md, as that release
 	RUN=$(RUN) scripts/changelog $(VERSION)
 
 release: setup ## Prepare the release VERSION: its number wherever it stands, and the changelog

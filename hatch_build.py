@@ -1,4 +1,4 @@
-"""Compiles the reader of sampled data and the resizing of images, plain C libraries that need nothing of Python, beside their bindings.
+"""Compiles the reader of sampled data and the resizing of images, plain C libraries that need nothing of Python, beside their bindings; and makes of the README what a package index shows.
 
 Without a compiler the package is built all the same, and does both by Python code: slower. RLDS2REVERB_COMPILE=require makes that an error.
 """
@@ -6,6 +6,7 @@ Without a compiler the package is built all the same, and does both by Python co
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -17,10 +18,39 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 from packaging.tags import platform_tags
 
 _SOURCES = ("rlds2reverb/wire/sample/native.c", "rlds2reverb/images.c")
 _OLDEST = "manylinux_2_17_"  # memcpy is the newest symbol of glibc that they need; tests/packaging/wheels checks that
+
+
+class IndexPage(MetadataHookInterface):
+    """The metadata hook that pyproject.toml names: the long description."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": page_for_index(text, metadata)}
+
+
+def page_for_index(text: str, metadata: dict[str, Any]) -> str:
+    """The README where no file of the repository is beside it, and the package is installed by its name.
+
+    Links to files become links into the repository at the release's tag, if `urls` names it as Source; else their words stay, and pictures go.
+    """
+    source = metadata.get("urls", {}).get("Source")
+
+    def link(found: re.Match[str]) -> str:
+        is_picture, words, target = found.groups()
+        if re.match(r"[a-z]+:|#", target):
+            return found[0]
+        if source:
+            return f"{is_picture}[{words}]({source}/{'raw' if is_picture else 'blob'}/v{metadata['version']}/{target})"
+        return "" if is_picture else words
+
+    text = re.sub(r"(!?)\[([^]]*)\]\(([^)]*)\)", link, text)
+    text = re.sub(r'"\./rlds2reverb(.*?)"( *# )a clone; ', r'"rlds2reverb\1"\2', text)
+    return re.sub(r"\n{3,}", "\n\n", text)
 
 
 class CompiledLibraries(BuildHookInterface[Any]):

@@ -64,15 +64,15 @@ def how_to_install(*extras: str) -> str:
         )
     running = sys.version_info[:2]
     if running in PYTHONS or ON_ANY_PYTHON.issuperset(extras):
-        clone = _clone()
-        where = "" if clone else ", where PATH is a clone of rlds2reverb"
-        return f'install with: pip install "{clone or "PATH"}[{",".join(extras)}]"{where}'
+        package = _installable()
+        where = "" if package else ", where PATH is a clone of rlds2reverb"
+        return f'install with: pip install "{package or "PATH"}[{",".join(extras)}]"{where}'
     pythons = " and ".join(f"{major}.{minor}" for major, minor in PYTHONS)
     return f"this part runs on Python {pythons} only, and this is Python {running[0]}.{running[1]}"
 
 
-def _clone() -> Path | None:
-    """The clone that this package runs from, or was installed from; None if it is gone, or there was none. No index has a release."""
+def _installable() -> str | None:
+    """What pip takes as this package: the clone or file that it was installed from, its name if an index was asked; None if that is gone."""
     import json  # these are loaded for an error only
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import urlsplit
@@ -80,12 +80,16 @@ def _clone() -> Path | None:
 
     beside = Path(__file__).parents[1]
     if (beside / "pyproject.toml").is_file():
-        return beside
+        return str(beside)
     try:
-        recorded = json.loads(distribution("rlds2reverb").read_text("direct_url.json") or "{}")
-        url = urlsplit(recorded.get("url", ""))
-        clone = Path(url2pathname(url.path)) if url.scheme == "file" else None
-        return clone if clone is not None and (clone / "pyproject.toml").is_file() else None
+        record = distribution("rlds2reverb").read_text("direct_url.json")
+        if record is None:
+            return "rlds2reverb"  # pip writes such a record of everything but what an index has
+        url = urlsplit(json.loads(record).get("url", ""))
+        place = Path(url2pathname(url.path))
+        return (
+            str(place) if url.scheme == "file" and (place.is_file() or (place / "pyproject.toml").is_file()) else None
+        )
     except (PackageNotFoundError, OSError, ValueError, AttributeError):
         return None
 

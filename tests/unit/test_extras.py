@@ -75,9 +75,23 @@ def test_a_clone_that_the_package_was_installed_from_is_named(
     assert how_to_install("video") == f'install with: pip install "{clone}[video]"'
 
 
+def test_a_file_that_the_package_was_installed_from_is_named(
+    installed: Callable[[str | None], Path], tmp_path: Path
+) -> None:
+    wheel = tmp_path / "rlds2reverb-0.1.0-py3-none-any.whl"
+    wheel.touch()
+    installed(json.dumps({"url": wheel.as_uri(), "archive_info": {}}))
+    assert how_to_install("video") == f'install with: pip install "{wheel}[video]"'
+
+
+def test_what_came_from_an_index_is_there_again(installed: Callable[[str | None], Path]) -> None:
+    installed(None)
+    assert how_to_install("video") == 'install with: pip install "rlds2reverb[video]"'
+
+
 @pytest.mark.parametrize(
     "record",
-    [None, "", "{", "[]", '{"url": 3}', '{"url": "https://example.org/x.whl"}', '{"url": "file:///none/x.whl"}'],
+    ["", "{", "[]", '{"url": 3}', '{"url": "https://example.org/x.whl"}', '{"url": "file:///none/x.whl"}'],
 )
 def test_without_a_clone_the_command_says_that_it_needs_one(
     installed: Callable[[str | None], Path], record: str | None

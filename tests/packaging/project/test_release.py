@@ -182,6 +182,34 @@ def test_environments_are_made_anew_for_a_new_version(small: Path) -> None:
     assert not (small / ".venv-core" / ".ready").exists()
 
 
+# The page of an index
+
+
+def page(readme: str, **metadata: object) -> str:
+    text: str = pytest.importorskip("hatch_build", reason="needs hatchling").page_for_index(readme, metadata)
+    return text
+
+
+README = """# A
+
+![A picture](docs/a.svg)
+
+`pip install "./rlds2reverb[server]"    # a clone; Linux`. See [all](docs/all.md#top), [Reverb](https://reverb/) and [below](#below).
+"""
+
+
+def test_an_index_shows_the_readme_without_files_that_it_does_not_have() -> None:
+    assert page(README) == (
+        '# A\n\n`pip install "rlds2reverb[server]"    # Linux`. See all, [Reverb](https://reverb/) and [below](#below).\n'
+    )
+
+
+def test_where_the_repository_is_known_links_lead_there() -> None:
+    shown = page(README, urls={"Source": "https://host/a"}, version="1.2.3")
+    assert "![A picture](https://host/a/raw/v1.2.3/docs/a.svg)" in shown
+    assert "[all](https://host/a/blob/v1.2.3/docs/all.md#top), [Reverb](https://reverb/)" in shown
+
+
 # This project
 
 

@@ -76,7 +76,8 @@ def test_the_wheel_has_every_file_of_both_packages_and_no_other(unpacked: Path) 
     }
     wanted |= {f"{CONFIGS}/{path}" for path in below(ROOT / "configs/open_x")}
     info = dist_info(unpacked).name
-    metadata = {f"{info}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")}
+    licenses = [f"licenses/{name}" for name in project()["license-files"]]
+    metadata = {f"{info}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", *licenses)}
     assert below(unpacked) == wanted | metadata
     for kind in (
         "py.typed",
@@ -136,11 +137,24 @@ def test_the_metadata_says_what_pyproject_does(unpacked: Path) -> None:
     assert told.get_all("Classifier") == known["classifiers"]
     assert set(told.get_all("Provides-Extra") or ()) == known["optional-dependencies"].keys()
     assert told["Description-Content-Type"] == "text/markdown"
-    assert str(told.get_payload()).strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
+    assert told["Metadata-Version"] == "2.4"
+    assert told.get_all("License-File") == known["license-files"]
     required = [Requirement(one) for one in told.get_all("Requires-Dist") or ()]
     core = {plain(one.name) for one in required if one.marker is None or one.marker.evaluate({"extra": ""})}
     assert core == {plain(one) for one in known["dependencies"]}
     assert not [one for one in required if one.url]
+
+
+def test_the_long_description_is_the_readme_without_the_repository_beside_it(unpacked: Path) -> None:
+    told = Parser().parsestr((dist_info(unpacked) / "METADATA").read_text(encoding="utf-8"))
+    shown, readme = str(told.get_payload()), (ROOT / "README.md").read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)]*)\)", shown)
+    assert targets
+    assert [target for target in targets if not target.startswith("https://")] == []
+    assert 'pip install "rlds2reverb[server]"' in shown
+    words = re.compile(r"!?\[[^]]*\]\([^)]*\)|\[|\]|[^\w\s]")
+    lost = set(words.sub(" ", readme).split()) - set(words.sub(" ", shown).split())
+    assert lost <= {"clone"}
 
 
 def test_the_wheel_is_for_every_python_on_machines_like_this(wheel: Path, unpacked: Path) -> None:

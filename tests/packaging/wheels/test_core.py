@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import rlds2reverb
 from rlds2reverb.extras import ON_ANY_PYTHON, PYTHONS
@@ -24,7 +26,9 @@ def hint(environment: Environment, *extras: str) -> str:
     """How an error ends that wants extras, on the Python of an environment."""
     running = python_of(environment)
     if running in PYTHONS or ON_ANY_PYTHON.issuperset(extras):
-        return f'install with: pip install "PATH[{",".join(extras)}]", where PATH is a clone of rlds2reverb'
+        (record,) = environment.packages.glob("rlds2reverb-*.dist-info/direct_url.json")
+        wheel = url2pathname(urlsplit(json.loads(record.read_text())["url"]).path)
+        return f'install with: pip install "{wheel}[{",".join(extras)}]"'
     return f"this part runs on Python 3.10 and 3.11 only, and this is Python {running[0]}.{running[1]}"
 
 
