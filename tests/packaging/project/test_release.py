@@ -214,7 +214,7 @@ def test_where_the_repository_is_known_links_lead_there() -> None:
 
 
 def changelog(root: Path, *arguments: str) -> str:
-    command = [root / "scripts" / "changelog", *arguments]
+    command: list[str | Path] = [root / "scripts" / "changelog", *arguments]
     done = subprocess.run(
         command,
         env={**os.environ, "RUN": f"{Path(sys.executable).parent}/"},
