@@ -31,11 +31,11 @@ OURS = "rlds2reverb"
 
 def run(size: Size) -> Iterator[Result]:
     """`Size.items` steps are read, `Size.reference_items` pushed; a tenth of it of formats that hold each step as text or as files of its own."""
-    for one in FORMATS:
+    for file_format in FORMATS:
         with tempfile.TemporaryDirectory() as folder:
-            yield _reading(one, Path(folder), size)
+            yield _reading(file_format, Path(folder), size)
     with BenchServer([TableConfig(writers.TABLE)]) as server:
-        for one in (one for one in FORMATS if one.is_pushed):
+        for one in (file_format for file_format in FORMATS if file_format.is_pushed):
             with tempfile.TemporaryDirectory() as folder:
                 yield _pushing(one, Path(folder), server, size)
 

@@ -45,7 +45,7 @@ def point(content: Content, servers: int, samples: int) -> Point:
             sampled = _sample(running, content, samples)
             saved = _save(running)
         with _running(configs) as running:
-            restored = sum(one.ready_document()["tables"][writers.TABLE] for one in running)
+            restored = sum(server.ready_document()["tables"][writers.TABLE] for server in running)
             if not pushed["items"] == restored == content.items:
                 raise RuntimeError(f"{content.items} items: {pushed['items']} were stored, {restored} restored")
             measured = Point(
@@ -59,8 +59,8 @@ def point(content: Content, servers: int, samples: int) -> Point:
                 empty_bytes=empty_bytes,
                 memory_bytes=filled_bytes - empty_bytes,
                 restored_bytes=_resident(running) - empty_bytes,
-                restore_seconds=max(one.start_seconds for one in running),
-                restore_processor=sum(one.start_processor_seconds for one in running),
+                restore_seconds=max(server.start_seconds for server in running),
+                restore_processor=sum(server.start_processor_seconds for server in running),
             )
     note(f"  {content.name}: {measured.items:,} items, {servers} servers: {measured.memory_bytes / 1e6:,.0f} MB")
     return measured
@@ -154,9 +154,9 @@ class _CountedStream:
 def _save(running: Sequence[ReplayProcess]) -> dict[str, Any]:
     """A checkpoint of all at once, on request; then another, for the memory that it takes."""
     _settle(running)
-    for one in running:
-        forget_peak(one.pid)
-    held = sum(peak_bytes(one.pid) for one in running)
+    for server in running:
+        forget_peak(server.pid)
+    held = sum(peak_bytes(server.pid) for server in running)
     before, began = _processor(running), time.monotonic()
     saved = _checkpoints(running)
     seconds, processor = time.monotonic() - began, _processor_since(running, before)
@@ -165,7 +165,7 @@ def _save(running: Sequence[ReplayProcess]) -> dict[str, Any]:
         "checkpoint_seconds": seconds,
         "checkpoint_processor": processor,
         "checkpoint_bytes": sum(one["bytes"] for one in saved),
-        "saving_bytes": sum(peak_bytes(one.pid) for one in running) - held,
+        "saving_bytes": sum(peak_bytes(server.pid) for server in running) - held,
     }
 
 
@@ -182,7 +182,7 @@ def _client(running: Sequence[ReplayProcess]) -> Any:
 
 
 def _processor(running: Sequence[ReplayProcess]) -> float:
-    return sum(one.processor_seconds() for one in running)
+    return sum(server.processor_seconds() for server in running)
 
 
 def _processor_since(running: Sequence[ReplayProcess], before: float) -> float:
@@ -192,9 +192,9 @@ def _processor_since(running: Sequence[ReplayProcess], before: float) -> float:
 
 def _resident(running: Sequence[ReplayProcess]) -> int:
     _settle(running)
-    return sum(anonymous_bytes(one.pid) for one in running)
+    return sum(anonymous_bytes(server.pid) for server in running)
 
 
 def _settle(running: Sequence[ReplayProcess]) -> None:
-    for one in running:
-        settle(one.pid)
+    for server in running:
+        settle(server.pid)

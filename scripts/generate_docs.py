@@ -168,7 +168,7 @@ def json_reference() -> str:
     texts = {name: _definition(name, one, parts) for name, one in parts.items()}
     pages = []
     for command, schema in schemas.items():
-        forms = [one for one in schema["anyOf"] if _referred(one) != _FAILED]
+        forms = [form for form in schema["anyOf"] if _referred(form) != _FAILED]
         kinds = " or ".join(map(_kind, forms))
         pages.append(f"## rlds2reverb {command}\n\n{schema['description'].rstrip('.')}: {kinds}.")
         own = [name for name in schema["$defs"] if name in texts and uses[name] == 1]
@@ -244,11 +244,11 @@ def _in_files(meaning: str) -> str:
 def _config_value(schema: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     """What a key takes, in words, with its bounds."""
     if "anyOf" in schema:
-        return " or ".join(_config_value(one, titles) for one in schema["anyOf"])
+        return " or ".join(_config_value(form, titles) for form in schema["anyOf"])
     if name := _referred(schema):
         return f"[{titles[name]}](#{titles[name]})"
     if "enum" in schema:
-        return ", ".join(f"`{one}`" for one in schema["enum"])
+        return ", ".join(f"`{value}`" for value in schema["enum"])
     if schema.get("type") == "array":
         return f"list of {_config_value(schema['items'], titles)}"
     bounds = [f"{words} {schema[name]:,g}" for name, words in _BOUNDS.items() if abs(schema.get(name, _ANY)) < _ANY]
@@ -310,7 +310,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
             sorted(map(_kind, schema["anyOf"]), key="null".__eq__)
         )  # its order depends on the version of msgspec
     if "enum" in schema:
-        return ", ".join(f"`{one}`" for one in schema["enum"])
+        return ", ".join(f"`{value}`" for value in schema["enum"])
     kind = schema["type"]
     if kind == "array":
         return f"array of {_kind(schema['items'])}"

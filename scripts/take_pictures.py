@@ -422,7 +422,7 @@ class _Scene:
         document["checkpoints"] |= place
         shown = ("ReplayCheckpointFailed", "ReplayCheckpointDiskFull")
         document["alerts"] = [
-            {**one, "firing": True, "seconds": 13 * 60} for one in document["alerts"] if one["alert"] in shown
+            {**alert, "firing": True, "seconds": 13 * 60} for alert in document["alerts"] if alert["alert"] in shown
         ]
         route.fulfill(json=document)
 
@@ -477,11 +477,11 @@ def top() -> str:
                 seconds,
                 1,
                 {
-                    one.name: (
-                        one.rate_limiter.inserts - int((4 - seconds) * inserts),
-                        one.rate_limiter.samples - int((4 - seconds) * samples),
+                    table.name: (
+                        table.rate_limiter.inserts - int((4 - seconds) * inserts),
+                        table.rate_limiter.samples - int((4 - seconds) * samples),
                     )
-                    for one, inserts, samples in rates
+                    for table, inserts, samples in rates
                 },
             )
             for seconds in (0.0, 4.0)
@@ -492,13 +492,13 @@ def top() -> str:
                 2.0 * at,
                 1,
                 {
-                    one.name: (int(2 * inserts * sum(waves[:at])), int(2 * samples * sum(waves[:at])))
-                    for one, inserts, samples in rates
+                    table.name: (int(2 * inserts * sum(waves[:at])), int(2 * samples * sum(waves[:at])))
+                    for table, inserts, samples in rates
                 },
             )
             for at in range(len(waves))
         ]
-        held = {one.name: one for one, _, _ in rates}
+        held = {table.name: table for table, _, _ in rates}
         return WatchedServer(
             name,
             now - 600,

@@ -42,12 +42,12 @@ class FormatFiles:
 
 def episodes(count: int) -> Iterator[Columns]:
     """T + 1 observations, T of all else."""
-    for one in itertools.islice(itertools.cycle(data.half_cheetah()), count):
+    for columns in itertools.islice(itertools.cycle(data.half_cheetah()), count):
         ends = np.arange(TRANSITIONS) == TRANSITIONS - 1
         yield {
-            "observations": one["observation"],
-            "actions": one["action"][:-1],
-            "rewards": one["reward"][:-1],
+            "observations": columns["observation"],
+            "actions": columns["action"][:-1],
+            "rewards": columns["reward"][:-1],
             "ends": ends,
         }
 

@@ -15,11 +15,11 @@ def _write_d4rl(folder: Path, count: int) -> str:
     path = folder / "cheetah.hdf5"
     made = list(episodes(count))
     with h5py.File(path, "w") as file:
-        file["observations"] = np.concatenate([one["observations"][:-1] for one in made])
-        file["next_observations"] = np.concatenate([one["observations"][1:] for one in made])
+        file["observations"] = np.concatenate([columns["observations"][:-1] for columns in made])
+        file["next_observations"] = np.concatenate([columns["observations"][1:] for columns in made])
         for key in ("actions", "rewards"):
-            file[key] = np.concatenate([one[key] for one in made])
-        file["timeouts"] = np.concatenate([one["ends"] for one in made])
+            file[key] = np.concatenate([columns[key] for columns in made])
+        file["timeouts"] = np.concatenate([columns["ends"] for columns in made])
         file["terminals"] = np.zeros(count * TRANSITIONS, bool)
     return f"d4rl:{path}"
 

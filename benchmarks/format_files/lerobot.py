@@ -28,8 +28,8 @@ def _write(folder: Path, count: int) -> str:
     made, rows = enumerate(episodes(count)), []
     for file_number in range(-(-count // _PER_FILE)):
         tables = []
-        for number, one in itertools.islice(made, _PER_FILE):
-            tables.append(pa.table(_columns(number, one)))
+        for number, columns in itertools.islice(made, _PER_FILE):
+            tables.append(pa.table(_columns(number, columns)))
             rows.append(_row(number, file_number))
         pq.write_table(pa.concat_tables(tables), folder / "data" / "chunk-000" / f"file-{file_number:03d}.parquet")
     pq.write_table(pa.Table.from_pylist(rows), folder / "meta" / "episodes" / "chunk-000" / "file-000.parquet")

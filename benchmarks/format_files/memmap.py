@@ -17,14 +17,14 @@ def _write_ted_memmap(folder: Path, count: int) -> str:
     """What a ReplayBuffer of one memory-mapped storage dumps; a row holds what came after its step, too."""
     made = folder / "buffer" / "storage"
     held = list(episodes(count))
-    joined = {key: np.concatenate([one[key] for one in held]) for key in ("actions", "rewards", "ends")}
+    joined = {key: np.concatenate([columns[key] for columns in held]) for key in ("actions", "rewards", "ends")}
     flags = {"done": joined["ends"], "truncated": joined["ends"], "terminated": joined["ends"] & False}
     root = {key: np.zeros_like(flag[:, None]) for key, flag in flags.items()} | {
-        "observation": np.concatenate([one["observations"][:-1] for one in held]),
+        "observation": np.concatenate([columns["observations"][:-1] for columns in held]),
         "action": joined["actions"],
     }
     after = {key: flag[:, None] for key, flag in flags.items()} | {
-        "observation": np.concatenate([one["observations"][1:] for one in held]),
+        "observation": np.concatenate([columns["observations"][1:] for columns in held]),
         "reward": joined["rewards"][:, None],
     }
     _write_tensors(made, root)

@@ -54,15 +54,15 @@ def _write_tables(folder: Path, count: int) -> str:
                 {
                     "eps_id": pa.array([str(number)] * TRANSITIONS),
                     "t": pa.array(np.arange(TRANSITIONS)),
-                    "obs": fixed(one["observations"][:-1]),
-                    "new_obs": fixed(one["observations"][1:]),
-                    "actions": fixed(one["actions"]),
-                    "rewards": pa.array(one["rewards"]),
-                    "terminateds": pa.array(one["ends"] & False),
-                    "truncateds": pa.array(one["ends"]),
+                    "obs": fixed(columns["observations"][:-1]),
+                    "new_obs": fixed(columns["observations"][1:]),
+                    "actions": fixed(columns["actions"]),
+                    "rewards": pa.array(columns["rewards"]),
+                    "terminateds": pa.array(columns["ends"] & False),
+                    "truncateds": pa.array(columns["ends"]),
                 }
             )
-            for number, one in itertools.islice(made, _PER_FILE)
+            for number, columns in itertools.islice(made, _PER_FILE)
         ]
         pq.write_table(pa.concat_tables(tables), folder / f"steps-{file_number:03d}.parquet")
     return f"rllib:{folder}"

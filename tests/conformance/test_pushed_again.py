@@ -45,7 +45,7 @@ def client(server: Embedded) -> Iterator[rlds2reverb.Client]:
 def episodes(count: int, **columns: Any) -> list[Any]:
     rng = np.random.default_rng(5)
     made = [strategies.episode(rng, STEPS) for _ in range(count)]
-    return [replace(one.with_columns(**columns), id=f"episode {number}") for number, one in enumerate(made)]
+    return [replace(episode.with_columns(**columns), id=f"episode {number}") for number, episode in enumerate(made)]
 
 
 def size(client: rlds2reverb.Client, table: str) -> int:
@@ -147,7 +147,7 @@ def test_an_identity_finds_the_items_of_data_that_were_written_anew(client: rlds
     """Equal keys: the items of the second push take the places of the first one's."""
     ledger = tmp_path / "ledger.db"
     plain = [replace(episode, id="") for episode in episodes(3)]
-    anew = [one.with_columns(further=np.zeros(STEPS, np.float32)) for one in plain]
+    anew = [episode.with_columns(further=np.zeros(STEPS, np.float32)) for episode in plain]
     options: dict[str, Any] = {"transform": "select=observation,action", "identity": "columns=action"}
     assert client.push(plain, "large", **options).items_new == 3 * (STEPS - 1)
     assert client.push(anew, "large", **options).items_new == 0

@@ -187,7 +187,7 @@ def test_item_keys_are_a_function_of_view_table_episode_and_row(push_and_take: P
     stored = push_and_take(episodes, view)
     for table, items in stored.items():
         anchors = [(e.id, anchor) for e in episodes for anchor in view.cut(e).anchors.tolist()]
-        assert [item.key for item in items] == [key_by_hand(view, table, *one) for one in anchors]
+        assert [item.key for item in items] == [key_by_hand(view, table, *anchor) for anchor in anchors]
 
 
 def test_again_draws_new_keys(push_and_take: Push) -> None:

@@ -59,7 +59,10 @@ def name(scheme: str, tmp_path: Path) -> str:
 
 def contents(source: Source) -> list[Any]:
     """All columns and metadata, as values that can be compared."""
-    return [(content_digest(one.columns), repr(sorted(metadata_values(one, one.metadata).items()))) for one in source]
+    return [
+        (content_digest(episode.columns), repr(sorted(metadata_values(episode, episode.metadata).items())))
+        for episode in source
+    ]
 
 
 def written(destination: Destination) -> list[Any]:
@@ -201,8 +204,8 @@ def test_what_was_written_after_the_last_sync_is_cut_off(name: str, tmp_path: Pa
     first.write(encoded[1])
     first.close()
     second = destination.sink(work, job.content, state)
-    for one in encoded[1:]:
-        second.write(one)
+    for episode in encoded[1:]:
+        second.write(episode)
     state = second.sync()
     second.finish()
     second.close()

@@ -85,7 +85,7 @@ def test_a_name_depends_on_the_columns_that_are_kept_and_on_nothing_else(kind: s
     assert [episode.id for episode in by_transform.slice(1, 3)] == ids[1:3]
     if source.has_random_access:
         assert [(number, episode.id) for number, episode in by_transform.at([0])] == [(0, ids[0])]
-    known = [one.id for one in by_transform.read(is_known=lambda name: name in ids[::2])]
+    known = [episode.id for episode in by_transform.read(is_known=lambda name: name in ids[::2])]
     assert known == ids
 
 

@@ -37,7 +37,7 @@ from tests.support.push import in_memory
 from tests.support.raising import outcome_of
 
 FOLDER = Path(data.__file__).parent
-WITH_DATA = [one.scheme for one in FORMATS if (FOLDER / f"{one.scheme}.py").exists()]
+WITH_DATA = [file_format.scheme for file_format in FORMATS if (FOLDER / f"{file_format.scheme}.py").exists()]
 CASES: dict[str, Any] = {scheme: importlib.import_module(f"{data.__name__[:-5]}.{scheme}") for scheme in WITH_DATA}
 CASES[toy.FORMAT.scheme] = toy
 """Scheme -> its data. The toy shows that a new format needs nothing else."""
@@ -46,7 +46,7 @@ SOURCES = {f"{scheme}, {kind}": make for scheme, case in CASES.items() for kind,
 PUSHED = [f"{scheme}, {kind}" for scheme, case in CASES.items() for kind in case.PUSHED]
 
 
-BY_THE_CORE = {one.scheme for one in (*FORMATS, toy.FORMAT) if one.extra is None}
+BY_THE_CORE = {file_format.scheme for file_format in (*FORMATS, toy.FORMAT) if file_format.extra is None}
 """Schemes that the core reads by itself; the others need TensorFlow."""
 
 
@@ -60,7 +60,7 @@ def source(request: pytest.FixtureRequest) -> Source:
     return SOURCES[request.param]()
 
 
-@pytest.mark.parametrize("scheme", [*(one.scheme for one in FORMATS), toy.FORMAT.scheme])
+@pytest.mark.parametrize("scheme", [*(file_format.scheme for file_format in FORMATS), toy.FORMAT.scheme])
 def test_every_format_has_data_and_some_of_it_is_pushed(scheme: str) -> None:
     assert scheme in CASES, f"write tests/contract/source_cases/{scheme}.py"
     assert set(CASES[scheme].PUSHED) <= set(CASES[scheme].SOURCES)
@@ -75,11 +75,14 @@ def contents(source: Source) -> list[tuple[str, dict[str, bytes], str]]:
     """Name, columns and metadata of every episode, as values that can be compared."""
     return [
         (
-            one.id,
-            {path: f"{column.dtype}{column.shape}".encode() + bytes_of(column) for path, column in one.columns.items()},
-            repr(sorted(one.metadata.items())),
+            episode.id,
+            {
+                path: f"{column.dtype}{column.shape}".encode() + bytes_of(column)
+                for path, column in episode.columns.items()
+            },
+            repr(sorted(episode.metadata.items())),
         )
-        for one in source
+        for episode in source
     ]
 
 
@@ -292,7 +295,9 @@ def test_a_copy_elsewhere_names_its_shards_alike(tmp_path: Path) -> None:
     whole = [episode.id for episode in of_tfds("train[:4]")]
     shutil.copytree(bundled_path("cartpole"), tmp_path / "copy")
     copy = open_source(f"tfds:{tmp_path / 'copy'}@train[:4]")
-    assert [[one.id for one in copy.shard(index, 3)] for index in range(3)] == [whole[index::3] for index in range(3)]
+    assert [[episode.id for episode in copy.shard(index, 3)] for index in range(3)] == [
+        whole[index::3] for index in range(3)
+    ]
 
 
 def test_what_a_source_says_of_itself_is_a_note_or_advice_that_can_be_allowed(source: Source) -> None:

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(60)]
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     be_quick(monkeypatch, silence_seconds=0.1)
     yield
-    wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("rlds2reverb-")])
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("rlds2reverb-")])
 
 
 def good_info(_: int = 0) -> bytes:

@@ -57,7 +57,7 @@ def test_kills_while_checkpoints_are_sent_leave_none_that_is_half_there(
         there = look(place)
         assert there.broken == ()
         unfinished += len(there.unfinished)
-        numbers = [one.number for one in there.whole]
+        numbers = [checkpoint.number for checkpoint in there.whole]
         assert numbers == sorted(numbers, reverse=True)
         assert len(numbers) <= 3  # one more than are kept, until the oldest is removed
         if numbers:

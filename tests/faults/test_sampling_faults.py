@@ -31,7 +31,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(grpc, "_DOUBT_SECONDS", 0.1)
     be_quick(monkeypatch)
     yield
-    wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("rlds2reverb-")])
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("rlds2reverb-")])
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_closing_over_a_half_open_connection_takes_bounded_time(proxy: Proxy) ->
         proxy.swallow_after(DOWN, 1)
         for _ in range(3):
             next(sampler)
-    wait_until(lambda: not [one for one in threading.enumerate() if one.name == "rlds2reverb-receive"])
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "rlds2reverb-receive"])
 
 
 def test_a_slow_connection_brings_every_item_once(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,9 @@ def check(name: str, source: str) -> None:
       AssertionError: with another error than one of ours, or an empty message.
     """
     try:
-        found = outcome_of(SourceError, lambda: [bool(one.faults) or len(one) > 0 for one in open_source(source)])
+        found = outcome_of(
+            SourceError, lambda: [bool(episode.faults) or len(episode) > 0 for episode in open_source(source)]
+        )
     except Exception as error:
         raise AssertionError(f"{name}: {type(error).__name__}: {error}") from error
     assert str(found) if isinstance(found, SourceError) else all(found), name

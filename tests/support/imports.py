@@ -64,7 +64,8 @@ class Package:
     def without(self, *optional: str) -> list[str]:
         """Modules whose import needs none of these libraries, neither directly nor through other modules of the package."""
         eager = {
-            name: [one for one in self.imports if one.importer == name and not one.is_local] for name in self.modules
+            name: [imported for imported in self.imports if imported.importer == name and not imported.is_local]
+            for name in self.modules
         }
         needing = {name for name, found in eager.items() if any(top(one.target) in optional for one in found)}
         parents = {name: name.rpartition(".")[0] or None for name in self.modules}

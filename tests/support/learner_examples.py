@@ -57,4 +57,6 @@ def check_learned(report: Report) -> None:
     assert report.learned > 120
     assert report.learned > 4 * report.random
     assert 15 < report.random < 30
-    assert report.data == pytest.approx(np.mean([one.columns["reward"].sum() for one in open_source(SOURCE)]), abs=0.06)
+    assert report.data == pytest.approx(
+        np.mean([episode.columns["reward"].sum() for episode in open_source(SOURCE)]), abs=0.06
+    )

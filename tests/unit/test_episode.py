@@ -265,18 +265,18 @@ def test_a_remark_reads_as_kind_code_column_and_text() -> None:
 ROWS = 4
 
 
-def episode(metadata: dict[str, Any], rows: int = ROWS) -> Episode:
+def make_episode(metadata: dict[str, Any], rows: int = ROWS) -> Episode:
     return Episode(strategies.episode(np.random.default_rng(0), rows).columns, metadata, "e")
 
 
 @given(strategies.dtypes(), strategies.shapes(), st.integers(0, 2**32 - 1))
 def test_an_array_is_in_every_row_as_it_is(dtype: np.dtype[Any], shape: tuple[int, ...], seed: int) -> None:
     value = strategies.array(np.random.default_rng(seed), dtype, shape)
-    (column,) = metadata_columns(episode({"a/b": value}), ["a/b"]).values()
+    (column,) = metadata_columns(make_episode({"a/b": value}), ["a/b"]).values()
     assert (column.dtype, column.shape) == (dtype, (ROWS, *shape))
     for row in column:
         np.testing.assert_array_equal(row, value)
-    assert metadata_specs(episode({"a/b": value})) == {"a/b": column_spec(column)}
+    assert metadata_specs(make_episode({"a/b": value})) == {"a/b": column_spec(column)}
     assert column.base is not None or not column.size  # a view, not copies
     assert not column.flags.writeable
 
@@ -298,20 +298,20 @@ def test_an_array_is_in_every_row_as_it_is(dtype: np.dtype[Any], shape: tuple[in
     ],
 )
 def test_plain_values_become_arrays(value: Any, wanted: np.ndarray) -> None:
-    (column,) = metadata_columns(episode({"a": value}, 1), ["a"]).values()
+    (column,) = metadata_columns(make_episode({"a": value}, 1), ["a"]).values()
     assert column.dtype == wanted.dtype
     assert column.tolist() == wanted.tolist()
 
 
 @pytest.mark.parametrize("value", [None, [1, 2], {}, 1 << 90, "\ud800", np.array([b"a", None], object), object()])
 def test_what_no_column_holds_is_left_out(value: Any) -> None:
-    one = episode({"a": value, "b": 1})
+    one = make_episode({"a": value, "b": 1})
     assert list(metadata_specs(one)) == ["b"]
     assert list(metadata_columns(one, ["a", "b"])) == ["metadata/b"]
 
 
 def test_only_what_is_asked_for_becomes_columns() -> None:
-    one = episode({"a": 1, "b": 2})
+    one = make_episode({"a": 1, "b": 2})
     assert with_metadata(one, {}) is one
     spec = ArraySpec((), np.dtype(int))
     found = with_metadata(one, {"b": spec, "absent": spec})

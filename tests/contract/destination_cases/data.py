@@ -39,7 +39,7 @@ def episode(number: int, more: Mapping[str, Array] | None = None, metadata: Mapp
         "is_terminal": (at == rows - 1) & terminal,
     }
     if more is not None:
-        columns = {**{path: one for path, one in columns.items() if path != "observation"}, **more}
+        columns = {**{path: column for path, column in columns.items() if path != "observation"}, **more}
     return Episode(columns, metadata or {}, f"episode {number}")
 
 

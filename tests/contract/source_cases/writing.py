@@ -11,7 +11,7 @@ from tests.contract.source_cases import data
 
 def written(name: str) -> str:
     """Writes what a destination is named by; the name of the source."""
-    episodes = [Episode(one) for one in data.columns()]
+    episodes = [Episode(columns) for columns in data.columns()]
     content = Content("test", {path: column_spec(column) for path, column in episodes[0].columns.items()}, {})
     destination = open_destination(name)
     (destination.path if destination.marks else destination.path.parent).mkdir(parents=True)

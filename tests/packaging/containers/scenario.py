@@ -150,7 +150,7 @@ def check_configuration() -> None:
         missing = {source for source in binds if not Path(source).exists()}
         check(not missing, f"mounted folders and files of {files[-1]}", "all there", missing)
     services = Compose(*PLAIN).config()["services"]
-    published = {name: [port["host_ip"] for port in one.get("ports", ())] for name, one in services.items()}
+    published = {name: [port["host_ip"] for port in service.get("ports", ())] for name, service in services.items()}
     outside = {name for name, addresses in published.items() if set(addresses) - {"127.0.0.1"}}
     check(outside == set(), "services reachable from other machines", "none", outside)
     secure = Compose(*SECURE).config()["services"]
@@ -414,7 +414,7 @@ def scale(items: int) -> None:
     wait_for(
         "one server is missing on the page",
         20,
-        lambda: [one["state"] for one in together()["servers"]].count("ready") == 2,
+        lambda: [server["state"] for server in together()["servers"]].count("ready") == 2,
     )
     compose("--profile", "scale", "up", "--detach", "--no-build", "--wait", *OTHERS, seconds=300)
     wait_for("it is back with its items", 20, lambda: tables()[TABLE] == expected)

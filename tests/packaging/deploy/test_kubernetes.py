@@ -24,7 +24,7 @@ def container(name: str) -> dict[str, Any]:
 
 
 def environment() -> dict[str, str]:
-    return {one["name"]: one["value"] for one in container("statefulset")["env"] if "value" in one}
+    return {variable["name"]: variable["value"] for variable in container("statefulset")["env"] if "value" in variable}
 
 
 def test_every_manifest_is_applied_but_the_push() -> None:
@@ -56,8 +56,10 @@ def test_they_select_the_same_pods() -> None:
 def test_every_server_is_named_wherever_all_are() -> None:
     spec = manifest("statefulset")["spec"]
     names = [f"replay-{number}.{spec['serviceName']}" for number in range(spec["replicas"])]
-    ports = {one["name"]: one["containerPort"] for one in container("statefulset")["ports"]}
-    (servers,) = [one.removeprefix("--server=") for one in container("push")["args"] if one.startswith("--server=")]
+    ports = {port["name"]: port["containerPort"] for port in container("statefulset")["ports"]}
+    (servers,) = [
+        argument.removeprefix("--server=") for argument in container("push")["args"] if argument.startswith("--server=")
+    ]
     assert servers.split(",") == [f"{name.split('.')[0]}={name}:{ports['grpc']}" for name in names]
     assert parse(environment()["REPLAY__HTTP__PEERS"]) == [f"{name}:{ports['http']}" for name in names]
     assert environment()["REPLAY__HTTP__ALLOWED_HOSTS"] == f"[$(POD).{spec['serviceName']}]"
@@ -65,18 +67,18 @@ def test_every_server_is_named_wherever_all_are() -> None:
 
 def test_ports_and_users_are_those_of_the_image() -> None:
     image = (CHECKOUT / "Dockerfile").read_text()
-    ports = {one["containerPort"] for one in container("statefulset")["ports"]}
+    ports = {port["containerPort"] for port in container("statefulset")["ports"]}
     assert ports == set(map(int, re.search(r"^EXPOSE (.*)$", image, re.MULTILINE)[1].split()))  # type: ignore[index]
-    assert {one["port"] for one in manifest("service")["spec"]["ports"]} == ports
+    assert {port["port"] for port in manifest("service")["spec"]["ports"]} == ports
     user = int(re.search(r"^USER (\d+):", image, re.MULTILINE)[1])  # type: ignore[index]
     for name in ("statefulset", "push"):
         assert pod(name)["spec"]["securityContext"]["runAsUser"] == user
         assert container(name)["securityContext"]["readOnlyRootFilesystem"] is True
-        mounted = {one["name"] for one in container(name)["volumeMounts"]}
+        mounted = {mount["name"] for mount in container(name)["volumeMounts"]}
         claims = {one["metadata"]["name"] for one in manifest(name)["spec"].get("volumeClaimTemplates", ())}
-        assert mounted == claims | {one["name"] for one in pod(name)["spec"]["volumes"]}
+        assert mounted == claims | {volume["name"] for volume in pod(name)["spec"]["volumes"]}
     folder = re.search(r"REPLAY__CHECKPOINTS__FOLDER=(\S+)", image)[1]  # type: ignore[index]
-    (data,) = [one["mountPath"] for one in container("statefulset")["volumeMounts"] if one["name"] == "data"]
+    (data,) = [mount["mountPath"] for mount in container("statefulset")["volumeMounts"] if mount["name"] == "data"]
     assert Path(folder).parent == Path(data)
 
 

@@ -64,15 +64,15 @@ PEERS = frozenset(["lerobot", "minari", "torchrl", "webdataset"])
 def third_party(package: Package) -> set[tuple[str, str]]:
     """(module, distribution) of every import of neither Python's nor ours."""
     found = set()
-    for one in package.imports:
-        name = top(one.target)
+    for imported in package.imports:
+        name = top(imported.target)
         if name in sys.stdlib_module_names or name in ("__future__", "rlds2reverb", "replay_server"):
             continue
-        if name in PEERS and one.importer.endswith(".by_library"):
+        if name in PEERS and imported.importer.endswith(".by_library"):
             continue
         if name == "google":
-            assert one.target.startswith("google.protobuf"), one
-        found.add((one.importer, DISTRIBUTIONS.get(name, name)))
+            assert imported.target.startswith("google.protobuf"), imported
+        found.add((imported.importer, DISTRIBUTIONS.get(name, name)))
     return found
 
 
@@ -112,9 +112,9 @@ def _constant(node: ast.expr, tree: ast.Module) -> str | None:
 def eager(package: Package) -> dict[str, set[str]]:
     """Module -> modules of the package that its import imports; the package above it is one of them."""
     graph = {name: {name.rpartition(".")[0]} - {""} for name in package.modules}
-    for one in package.imports:
-        if one.ours and not one.is_local:
-            graph[one.importer].add(one.ours)
+    for imported in package.imports:
+        if imported.ours and not imported.is_local:
+            graph[imported.importer].add(imported.ours)
     return graph
 
 
@@ -129,11 +129,11 @@ def reached(start: str, package: Package) -> set[str]:
 def needed_by(start: str, package: Package = CODE) -> set[str]:
     """Optional distributions that the import of a module needs, itself or through others of its package."""
     modules = reached(start, package)
-    local = {(one.importer, top(one.target)) for one in package.imports if one.is_local}
+    local = {(imported.importer, top(imported.target)) for imported in package.imports if imported.is_local}
     names = {
-        top(one.target)
-        for one in package.imports
-        if one.importer in modules and (one.importer, top(one.target)) not in local
+        top(imported.target)
+        for imported in package.imports
+        if imported.importer in modules and (imported.importer, top(imported.target)) not in local
     }
     return {DISTRIBUTIONS.get(name, name) for name in names & (OPTIONAL - {"replay_server"})}
 
@@ -206,7 +206,7 @@ def test_extras_have_nothing_that_nobody_imports() -> None:
 def test_installed_packages_are_called_as_the_table_says() -> None:
     """Of what is installed here; the rest is of another environment."""
     found = importlib.metadata.packages_distributions()
-    names = {top(one.target) for package in (CODE, SERVER) for one in package.imports}
+    names = {top(imported.target) for package in (CODE, SERVER) for imported in package.imports}
     for name in names & found.keys() - {"rlds2reverb", "replay_server"}:
         known = {re.sub(r"[-_.]+", "-", one).lower() for one in found[name]}
         assert DISTRIBUTIONS.get(name, name) in known

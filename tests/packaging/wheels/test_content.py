@@ -123,8 +123,8 @@ def test_times_and_rights_are_nobodys(wheel: Path, sdist: Path) -> None:
     assert len({member.mtime for member in members}) == 1
     assert {member.mode for member in members} <= {0o644, 0o755}
     with zipfile.ZipFile(wheel) as zipped:
-        assert len({one.date_time for one in zipped.infolist()}) == 1
-        assert {one.external_attr >> 16 & 0o777 for one in zipped.infolist()} <= {0o644, 0o755, 0o664}
+        assert len({member.date_time for member in zipped.infolist()}) == 1
+        assert {member.external_attr >> 16 & 0o777 for member in zipped.infolist()} <= {0o644, 0o755, 0o664}
 
 
 def test_the_metadata_says_what_pyproject_does(unpacked: Path) -> None:
@@ -140,9 +140,13 @@ def test_the_metadata_says_what_pyproject_does(unpacked: Path) -> None:
     assert told["Metadata-Version"] == "2.4"
     assert told.get_all("License-File") == known["license-files"]
     required = [Requirement(one) for one in told.get_all("Requires-Dist") or ()]
-    core = {plain(one.name) for one in required if one.marker is None or one.marker.evaluate({"extra": ""})}
-    assert core == {plain(one) for one in known["dependencies"]}
-    assert not [one for one in required if one.url]
+    core = {
+        plain(requirement.name)
+        for requirement in required
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    }
+    assert core == {plain(requirement) for requirement in known["dependencies"]}
+    assert not [requirement for requirement in required if requirement.url]
 
 
 def test_the_long_description_is_the_readme_without_the_repository_beside_it(unpacked: Path) -> None:

@@ -102,9 +102,9 @@ def test_commands_and_formats_say_which_extra_brings_them(core: Environment) -> 
         (("inspect", "bundled:cartpole", "--workers", "2", "--ray", "auto"), "ray"),
     ]
     cases += [
-        (("inspect", f"{one.scheme}:x"), one.extra)
-        for one, side in SOURCES.own_sides().items()
-        if one.extra and side.forms
+        (("inspect", f"{file_format.scheme}:x"), file_format.extra)
+        for file_format, side in SOURCES.own_sides().items()
+        if file_format.extra and side.forms
     ]
     cases += [
         (("convert", "bundled:cartpole", f"{destination.scheme}:x"), destination.extra)

@@ -51,7 +51,7 @@ def faults(value: Any, schema: dict[str, Any], root: dict[str, Any] | None = Non
     if "enum" in schema and value not in schema["enum"]:
         yield f"{at}: expected one of {schema['enum']}, got {value!r}"
     if "anyOf" in schema:
-        each = [[*faults(value, one, root, at)] for one in schema["anyOf"]]
+        each = [[*faults(value, form, root, at)] for form in schema["anyOf"]]
         if all(each):
             yield f"{at}: none of {len(each)}: {'; or '.join(', '.join(one) for one in each)}"
     for name, holds in BOUNDS.items():

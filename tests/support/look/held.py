@@ -56,7 +56,9 @@ def things() -> dict[str, Any]:
     source = [episode(np.random.default_rng(seed), 10, episode_id=f"{seed}{name}") for seed in range(5)]
     source[4] = source[4].with_columns(reward=np.full(10, np.nan, np.float32))
     inspection = rlds2reverb.inspect(source, INTO)
-    tables = [table_info(name, max_size=1000, signature=one.signature) for name, one in inspection.outputs.items()]
+    tables = [
+        table_info(name, max_size=1000, signature=output.signature) for name, output in inspection.outputs.items()
+    ]
     with Client(MemoryTransport(MemoryServer(*tables))) as client:
         plan = client.plan(source, table=INTO, on_invalid="skip")
         report = client.push(source, table=INTO, on_invalid="skip")

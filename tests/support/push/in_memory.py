@@ -36,7 +36,9 @@ class Server(MemoryServer):
     def items(self) -> dict[str, dict[int, tuple]]:
         """Table -> key -> values, in the order of insertion; of tables that hold any."""
         with self.changed:
-            held = {name: {key: item.values for key, item in one.items.items()} for name, one in self.tables.items()}
+            held = {
+                name: {key: item.values for key, item in table.items.items()} for name, table in self.tables.items()
+            }
         return {name: items for name, items in held.items() if items}
 
     @property

@@ -136,7 +136,7 @@ def test_what_is_written_lerobot_loads(options: str, tmp_path: Path) -> None:
     meta = lerobot_dataset.LeRobotDatasetMetadata("test/it", root=tmp_path / "out")
     assert meta.total_episodes == len(episodes)
     assert meta.stats is not None
-    assert set(meta.stats) == {name for name, one in meta.features.items() if one["dtype"] != "string"}
+    assert set(meta.stats) == {name for name, feature in meta.features.items() if feature["dtype"] != "string"}
     assert meta.stats["action"]["mean"].shape == (3,)
 
 
@@ -156,7 +156,7 @@ def test_the_statistics_are_those_of_lerobot(tmp_path: Path) -> None:
     from lerobot.datasets import compute_stats as stats_of
 
     read = list(open_source(f"lerobot:{tmp_path / 'out'}"))
-    of_each = [stats_of.get_feature_stats(one.columns["action"][:-1], axis=0, keepdims=False) for one in read]
+    of_each = [stats_of.get_feature_stats(episode.columns["action"][:-1], axis=0, keepdims=False) for episode in read]
     wanted = stats_of.aggregate_stats([{"action": one} for one in of_each])["action"]
     for key, value in wanted.items():
         assert np.allclose(columns.stats["action"][key], value, rtol=1e-2, atol=2e-2), key
@@ -175,7 +175,7 @@ def test_lerobot_goes_on_with_what_was_written(tmp_path: Path) -> None:
     more.save_episode()
     more.finalize()
     assert len(loaded(tmp_path / "out")) == 16 + 3
-    assert [len(one) for one in open_source(f"lerobot:{tmp_path / 'out'}")] == [6, 8, 5, 4]
+    assert [len(episode) for episode in open_source(f"lerobot:{tmp_path / 'out'}")] == [6, 8, 5, 4]
 
 
 def test_chunks_are_those_of_delta_timestamps(recorded: Path) -> None:

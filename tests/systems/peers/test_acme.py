@@ -86,7 +86,9 @@ NESTS: dict[str, tuple[Any, Any]] = {
 def structured(rows: int, nests: tuple[Any, Any]) -> Episode:
     """A random episode whose reward and discount are such nests."""
     rng = np.random.default_rng(rows)
-    columns = {path: one for path, one in random_episode(rows).columns.items() if path not in ("reward", "discount")}
+    columns = {
+        path: column for path, column in random_episode(rows).columns.items() if path not in ("reward", "discount")
+    }
     for name, nest in zip(("reward", "discount"), nests):
         for below, shape in nest.items() if isinstance(nest, dict) else [("", nest)]:
             path = f"{name}/{below}" if below else name

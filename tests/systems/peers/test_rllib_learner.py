@@ -66,7 +66,7 @@ def test_episodes_are_made_here_too(address: str) -> None:
     with rlds2reverb.connect(address) as client, client.sample("whole", 3) as sampler:
         made = episodes(next(iter(sampler)))
     assert len(made) == 3
-    assert all(one.is_terminated or one.is_truncated for one in made)
+    assert all(episode.is_terminated or episode.is_truncated for episode in made)
 
 
 def test_an_input_is_pickled_and_begins_again_after_its_last_sample(address: str) -> None:

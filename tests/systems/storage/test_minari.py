@@ -140,10 +140,10 @@ def same(one: Any, other: Any) -> bool:
 
 def check_same(made: Any, back: Any) -> None:
     assert len(made) == len(back)
-    for one, other in zip(made, back):
+    for episode, other in zip(made, back):
         for field in ("observations", "actions", "rewards", "terminations", "truncations", "infos"):
-            assert same(getattr(one, field), getattr(other, field)), field
-        assert one.id == other.id
+            assert same(getattr(episode, field), getattr(other, field)), field
+        assert episode.id == other.id
     assert list(made.storage.get_episode_metadata(range(len(made)))) == list(
         back.storage.get_episode_metadata(range(len(back)))
     )
@@ -257,7 +257,7 @@ def test_jpeg_files_are_kept_where_that_is_asked_for(root: Path) -> None:
     image = spaces.Box(0, 255, (40, 33, 3), np.uint8)
     made = created("made-v0", image, spaces.Discrete(3), [3, 2])
     source: Any = open_source("minari:made-v0")
-    decoded = [one.columns["observation"] for one in source]
+    decoded = [episode.columns["observation"] for episode in source]
     for one, ours in zip(made, decoded):
         assert np.array_equal(one.observations, ours)
     encoded = source.encoded(["observation"])
@@ -267,8 +267,8 @@ def test_jpeg_files_are_kept_where_that_is_asked_for(root: Path) -> None:
     assert not open_destination("minari:back-v0?images=decoded").held_files(content.columns, source.images())
     destination.path.mkdir()
     sink = destination.sink(destination.path, content, None)
-    for one in encoded:
-        sink.write(one)
+    for episode in encoded:
+        sink.write(episode)
     sink.sync()
     sink.finish()
     back = minari.load_dataset("back-v0")
@@ -282,7 +282,7 @@ def check_observations(made: Any, back: Any) -> None:
 
 
 def ids(options: str) -> list[int]:
-    return [int(one.metadata["id"]) for one in open_source(f"minari:made-v0?{options}")]
+    return [int(episode.metadata["id"]) for episode in open_source(f"minari:made-v0?{options}")]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -99,19 +99,19 @@ def test_steps_are_what_offline_data_and_its_prelearner_read(cluster: None, fold
     batch = next(iter(data.data.iter_batches(batch_size=1000)))
     prelearner = SimpleNamespace(config=config)
     steps = OfflinePreLearner._map_to_episodes(prelearner, batch, to_numpy=False)["episodes"]
-    found = {key[0]: one.columns for key, one in ours(DATA / folder).items()}
+    found = {key[0]: episode.columns for key, episode in ours(DATA / folder).items()}
     theirs: dict[str, list[Any]] = defaultdict(list)
-    for one in steps:
-        theirs[one.id_].append(one)
+    for step in steps:
+        theirs[step.id_].append(step)
     assert found.keys() == theirs.keys()
     for name, some in theirs.items():
         columns = found[name]
         by_reward = sorted(some, key=lambda one: one.get_rewards(0))  # rewards are 1, 2, 3, ...
-        observations = [one.get_observations(0) for one in by_reward] + [by_reward[-1].get_observations(1)]
+        observations = [episode.get_observations(0) for episode in by_reward] + [by_reward[-1].get_observations(1)]
         np.testing.assert_array_equal(columns["observation"], np.stack(observations))
         assert columns["observation"].dtype == observations[0].dtype
-        np.testing.assert_array_equal(columns["action"][:-1], [one.get_actions(0) for one in by_reward])
-        np.testing.assert_array_equal(columns["reward"][:-1], [one.get_rewards(0) for one in by_reward])
+        np.testing.assert_array_equal(columns["action"][:-1], [episode.get_actions(0) for episode in by_reward])
+        np.testing.assert_array_equal(columns["reward"][:-1], [episode.get_rewards(0) for episode in by_reward])
         assert columns["is_terminal"][-1] == by_reward[-1].is_terminated
 
 

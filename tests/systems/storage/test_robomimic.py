@@ -33,15 +33,15 @@ def test_steps_are_those_of_robomimic(tmp_path: Path, mask: str | None) -> None:
         str(path), [LOW], KEYS, filter_by_attribute=mask, hdf5_use_swmr=False, load_next_obs=True
     )
     at = 0
-    for one in open_source(f"robomimic:{path}" + (f"?filter={mask}" if mask else "")):
-        observations = one.columns[f"observation/{LOW}"].astype(np.float32)
-        for row in range(len(one) - 1):
+    for episode in open_source(f"robomimic:{path}" + (f"?filter={mask}" if mask else "")):
+        observations = episode.columns[f"observation/{LOW}"].astype(np.float32)
+        for row in range(len(episode) - 1):
             step = theirs[at]
             np.testing.assert_array_equal(np.asarray(step["obs"][LOW])[0].astype(np.float32), observations[row])
             np.testing.assert_array_equal(
                 np.asarray(step["next_obs"][LOW])[0].astype(np.float32), observations[row + 1]
             )
             for key, field in {"actions": "action", "rewards": "reward", "dones": "dones"}.items():
-                np.testing.assert_array_equal(np.ravel(step[key]), np.ravel(one.columns[field][row]))
+                np.testing.assert_array_equal(np.ravel(step[key]), np.ravel(episode.columns[field][row]))
             at += 1
     assert at == len(theirs)

@@ -71,7 +71,7 @@ def test_torchrl_loads_what_was_written(tmp_path: Path, layout: str, count: int,
     _, _, lengths = find_start_stop_traj(trajectory=held["collector", "traj_ids"], at_capacity=True, cursor=steps - 1)
     assert sorted(lengths.tolist()) == sorted(len(episode) - 1 for episode in episodes)
     assert buffer.sample()["next", "reward"].shape[0] <= 4
-    assert [one.columns["mood"].tolist() for one in open_source(name)] == [
+    assert [episode.columns["mood"].tolist() for episode in open_source(name)] == [
         episode.columns["mood"].tolist() for episode in episodes
     ]
 
@@ -168,7 +168,7 @@ def _steps(rng: np.random.Generator, count: int, dones: float) -> TensorDict:
             "next": {
                 "observation": torch.from_numpy(after),
                 "reward": torch.from_numpy(rng.normal(size=(count, 1)).astype(np.float32)),
-                **{key: torch.from_numpy(one)[:, None] for key, one in flags.items()},
+                **{key: torch.from_numpy(flag)[:, None] for key, flag in flags.items()},
             },
         },
         [count],
@@ -202,7 +202,7 @@ def test_what_torchrl_wrote_is_read(
     )
     start, stop, lengths = bounds
     wanted = sorted((_of_torchrl(held, first, last) for first, last in zip(start, stop)), key=repr)
-    found = sorted((_of_ours(one) for one in open_source(f"ted:{tmp_path}")), key=repr)
+    found = sorted((_of_ours(episode) for episode in open_source(f"ted:{tmp_path}")), key=repr)
     assert len(found) == len(lengths)
     assert found == wanted
 
@@ -241,8 +241,12 @@ def test_environments_side_by_side_are_parted_by_their_ids(tmp_path: Path, form:
                 )
             )
     found = [
-        (int(one.metadata["trajectory_id"]), one.columns["action"][:-1].tolist(), one.columns["observation"].tolist())
-        for one in open_source(f"ted:{tmp_path}")
+        (
+            int(episode.metadata["trajectory_id"]),
+            episode.columns["action"][:-1].tolist(),
+            episode.columns["observation"].tolist(),
+        )
+        for episode in open_source(f"ted:{tmp_path}")
     ]
     assert found == wanted
 
@@ -255,9 +259,9 @@ def _of_torchrl(held: Any, start: torch.Tensor, stop: torch.Tensor) -> Any:
         if at[-1][0] == int(stop[0]):
             break
     steps = [held[one] for one in at]
-    observation = [*(one["observation"].tolist() for one in steps), steps[-1]["next", "observation"].tolist()]
-    rewards = [one["next", "reward"].item() for one in steps]
-    return observation, [one["action"].item() for one in steps], rewards, steps[-1]["next", "terminated"].item()
+    observation = [*(step["observation"].tolist() for step in steps), steps[-1]["next", "observation"].tolist()]
+    rewards = [step["next", "reward"].item() for step in steps]
+    return observation, [step["action"].item() for step in steps], rewards, steps[-1]["next", "terminated"].item()
 
 
 def _of_ours(one: Episode) -> Any:

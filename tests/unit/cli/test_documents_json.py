@@ -82,7 +82,9 @@ def test_every_command_has_json_and_a_schema() -> None:
     context = click.Context(cli.cli)
     commands = {name: cli.cli.get_command(context, name) for name in cli.COMMANDS}
     with_json = {
-        name for name, one in commands.items() if one is not None and any("--json" in p.opts for p in one.params)
+        name
+        for name, command in commands.items()
+        if command is not None and any("--json" in p.opts for p in command.params)
     }
     lacking = [name for name in commands if name not in with_json and name not in WITHOUT_JSON]
     assert lacking == [], f"no --json: {lacking}: {HOW_TO}"
@@ -205,7 +207,7 @@ def test_of_an_episode(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_of_a_live_view(run: Run, servers: list[FakeReverb]) -> None:
     found = told(run, "top", "--once", "--interval", "0.05", "--server", servers[0].address)
-    assert [one["name"] for one in found["servers"][0]["tables"]] == ["replay"]
+    assert [table["name"] for table in found["servers"][0]["tables"]] == ["replay"]
 
 
 class Interrupted(Push):

@@ -150,7 +150,7 @@ def test_an_episode_with_two_problems_is_one_bad_episode(tell: Tell) -> None:
 
 def test_a_remedy_is_told_once_in_the_words_of_the_command_line(tell: Tell) -> None:
     rewarded = [robot(number) for number in range(4)]
-    rewarded = [one.with_columns(reward=np.array([0, 0, 0, 1], np.float32)) for one in rewarded]
+    rewarded = [episode.with_columns(reward=np.array([0, 0, 0, 1], np.float32)) for episode in rewarded]
     shown = tell("validate", rewarded, "--verbose")
     assert shown.startswith("no problems in 4 episodes; advice: last_reward\nadvice last_reward: 4 episodes: ")
     assert shown.count("--last-reward shift moves rewards one step back") == 1
@@ -259,7 +259,7 @@ def test_what_is_said_of_the_dataset_stands_after_the_problems(tell: Tell, comma
     source = [
         strategies.episode(np.random.default_rng(number), 9, columns, episode_id=f"{number}") for number in range(2)
     ]
-    source = [one.with_columns(observation=one.columns["observation"].astype(np.float64)) for one in source]
+    source = [episode.with_columns(observation=episode.columns["observation"].astype(np.float64)) for episode in source]
     said = 'no problems in 2 episodes; advice: rounded_float64\nadvice rounded_float64: column "observation": every value of '
     assert said in tell(command, source)
     assert (

@@ -173,7 +173,7 @@ def test_ends_that_are_not_their_own_are_found_wherever_it_was_stopped(name: str
         convert(Stopping(episodes, stop), name, on_invalid="skip")
     report = convert(Stopping(episodes, -1), name, on_invalid="skip")
     assert (report.rejected, report.episodes_written) == (whole.rejected, whole.episodes_written)
-    kept = [[one.columns["observation"].tobytes() for one in back(each)] for each in (name, f"{name}_whole")]
+    kept = [[episode.columns["observation"].tobytes() for episode in back(each)] for each in (name, f"{name}_whole")]
     assert kept[0] == kept[1]
 
 
@@ -609,7 +609,7 @@ def test_progress_is_told(name: str, episodes: list[Episode], monkeypatch: pytes
     monkeypatch.setattr("rlds2reverb.conversion.convert._PROGRESS_SECONDS", 0.0)
     convert(episodes, name, on_progress=told.append)
     assert [one.episodes for one in told] == [1, 2, 3, 4]
-    assert {one.episode_count for one in told} == {4}
+    assert {progress.episode_count for progress in told} == {4}
     assert told[-1].bytes == sum(episode.nbytes for episode in episodes)
 
 
@@ -803,7 +803,7 @@ def test_episodes_of_rllibs_new_stack_go_to_every_format(to: str, tmp_path: Path
     written = to.format(tmp_path)
     assert convert(name, written, verify=True).episodes_written == 2
     if to.startswith("tfds"):
-        infos = [one.columns["infos"].tolist() for one in open_source(name)]
-        others = [one.columns["infos"].tolist() for one in back(written)]
+        infos = [episode.columns["infos"].tolist() for episode in open_source(name)]
+        others = [episode.columns["infos"].tolist() for episode in back(written)]
         assert others == infos
         assert {type(text) for some in others for text in some} == {bytes}

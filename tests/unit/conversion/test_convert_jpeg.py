@@ -75,13 +75,13 @@ def minari(tmp_path: Path) -> str:
 
 def files(name: str) -> list[list[bytes]]:
     source: Any = open_source(name)
-    return [one.columns[PATH].tolist() for one in source.encoded([PATH])]
+    return [episode.columns[PATH].tolist() for episode in source.encoded([PATH])]
 
 
 def read(name: str) -> list[Array]:
     found = list(open_source(name))
-    assert not any(one.faults for one in found)
-    return [one.columns[PATH] for one in found]
+    assert not any(episode.faults for episode in found)
+    return [episode.columns[PATH] for episode in found]
 
 
 def told(report: ConvertReport) -> dict[str, int | None]:

@@ -96,7 +96,7 @@ ALLOWED = ("terminal_inside", "terminal_discount", "terminal_unmarked", "nan", "
 
 def episodes(kind: str) -> list[Episode]:
     columns, metadata = ODD[kind]()
-    plain = {path: one for path, one in data.episode(2).columns.items() if path not in LEFT_OUT.get(kind, ())}
+    plain = {path: column for path, column in data.episode(2).columns.items() if path not in LEFT_OUT.get(kind, ())}
     described = {"other": b"", **metadata}
     return [Episode({**plain, **columns}, described, "a"), Episode({**plain, **columns}, described, "b")]
 

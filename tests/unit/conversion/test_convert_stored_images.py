@@ -50,10 +50,10 @@ class Changed:
         return self._source.spec()
 
     def __iter__(self) -> Any:
-        for one in self._source:
-            files = np.empty(len(one), object)
-            files[:] = [self._change(file) for file in one.columns[PATH]]
-            yield one.with_columns(**{PATH: files})
+        for episode in self._source:
+            files = np.empty(len(episode), object)
+            files[:] = [self._change(file) for file in episode.columns[PATH]]
+            yield episode.with_columns(**{PATH: files})
 
     def shard(self, index: int, count: int) -> Any:
         raise NotImplementedError
@@ -83,7 +83,7 @@ def test_a_table_of_files_is_written_and_compared(
     report = convert(table, into(tmp_path, name), verify=True, **options)
     assert report.verified == report.episodes_written == 2
     assert report.encoded == ((PATH,) if name in HOLD and "decode" not in options else ())
-    found = [one.columns[PATH] for one in open_source(f"{name.partition(':')[0]}:{report.path}")]
+    found = [episode.columns[PATH] for episode in open_source(f"{name.partition(':')[0]}:{report.path}")]
     for one, files in zip(found, open_source(table), strict=True):
         rows = slice(None, -1) if name == "lerobot:out" else slice(None)
         np.testing.assert_array_equal(one[rows], decode_images(files.columns[PATH], (40, 48, 3))[rows])
@@ -107,9 +107,9 @@ def test_frames_are_written_as_the_files_that_are_asked_for(tmp_path: Path, name
     assert (report.encoded, report.verified) == ((PATH,), 2)
     assert not [loss for loss in report.losses if loss.code == "jpeg_pixels"]
     kept = open_source(f"{name.partition(':')[0]}:{report.path}").with_encoded([PATH])
-    for one, recorded in zip(kept, episodes(), strict=True):
+    for episode, recorded in zip(kept, episodes(), strict=True):
         files = encode_images(recorded.columns[PATH], Encoding("jpeg", 90))
-        assert one.columns[PATH].tolist()[:-1] == files.tolist()[:-1]
+        assert episode.columns[PATH].tolist()[:-1] == files.tolist()[:-1]
 
 
 def test_files_that_the_other_side_cannot_hold_are_not_made_in_vain(tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ def members(path: Path) -> list[tuple[tarfile.TarInfo, bytes]]:
         return [(one, tar.extractfile(one).read()) for one in tar]
 
 
-def episode(rows: int, name: str = "", *, is_terminal: bool = True, action: Any = None, **metadata: Any) -> Episode:
+def make_episode(
+    rows: int, name: str = "", *, is_terminal: bool = True, action: Any = None, **metadata: Any
+) -> Episode:
     at = np.arange(rows)
     columns = {
         "observation": np.arange(rows * 2, dtype=np.float32).reshape(rows, 2),
@@ -53,20 +55,26 @@ def episode(rows: int, name: str = "", *, is_terminal: bool = True, action: Any 
 
 @pytest.mark.parametrize("name", ["folder", "set.tar.zst", "set.tar"])
 def test_the_archive_is_laid_out_as_il_representations_does(tmp_path: Path, name: str) -> None:
-    convert([episode(3), episode(2)], f"ilr:{tmp_path / name}")
+    convert([make_episode(3), make_episode(2)], f"ilr:{tmp_path / name}")
     path = tmp_path / name / "demos.tar.zst" if name == "folder" else tmp_path / name
     found = members(path)
     keys = ("acts", "dones", "frame", "next_obs", "obs")
-    assert [one.name for one, _ in found] == [
+    assert [member.name for member, _ in found] == [
         "_metadata.meta.pickle",
         *(f"frame_{step:03d}.{key}.pickle" for step in range(3) for key in keys),
     ]
-    for one, data in found:
-        assert (one.uname, one.gname, one.mode, one.type, one.pax_headers) == ("bigdata", "bigdata", 0o444, b"0", {})
+    for member, data in found:
+        assert (member.uname, member.gname, member.mode, member.type, member.pax_headers) == (
+            "bigdata",
+            "bigdata",
+            0o444,
+            b"0",
+            {},
+        )
         assert data.startswith(b"\x80\x04")
         names = [argument for code, argument, _ in pickletools.genops(data) if code.name == "SHORT_BINUNICODE"]
         assert not any("numpy._core" in str(argument) for argument in names)
-    values = {one.name: safe_loads(data, "x") for one, data in found[1:]}
+    values = {member.name: safe_loads(data, "x") for member, data in found[1:]}
     assert [values[f"frame_{step:03d}.dones.pickle"] for step in range(3)] == [False, True, True]
     assert [values[f"frame_{step:03d}.frame.pickle"] for step in range(3)] == [0, 1, 2]
     assert values["frame_001.next_obs.pickle"].tolist() == [4, 5]
@@ -74,7 +82,7 @@ def test_the_archive_is_laid_out_as_il_representations_does(tmp_path: Path, name
 
 
 def test_actions_are_counted_unless_they_are_told(tmp_path: Path) -> None:
-    made_of = [episode(3), episode(4, action=np.array([0, 300, 2, 0]))]
+    made_of = [make_episode(3), make_episode(4, action=np.array([0, 300, 2, 0]))]
     for options, wanted in (("", 301), ("?actions=5", 5)):
         convert(made_of, f"ilr:{tmp_path / 'a'}{options}", overwrite=True)
         (first, *_) = open_source(f"ilr:{tmp_path / 'a'}")
@@ -87,7 +95,7 @@ def test_the_description_is_of_the_episodes_and_the_options(tmp_path: Path) -> N
         "task_name": b"Toy-v0",
         "env_cfg": b'{"benchmark_name": "toy", "speed": 2, "task_name": "Toy-v0"}',
     }
-    convert([episode(3, **told)], f"ilr:{tmp_path / 'a'}?color=GRAY,task=Other-v0")
+    convert([make_episode(3, **told)], f"ilr:{tmp_path / 'a'}?color=GRAY,task=Other-v0")
     (read,) = open_source(f"ilr:{tmp_path / 'a'}")
     assert read.metadata["task_name"] == b"Other-v0"
     assert read.metadata["color_space"] == b"GRAY"
@@ -96,7 +104,7 @@ def test_the_description_is_of_the_episodes_and_the_options(tmp_path: Path) -> N
 
 
 def test_the_description_is_one_that_its_classes_inflate(tmp_path: Path) -> None:
-    convert([episode(3)], f"ilr:{tmp_path / 'a.tar'}")
+    convert([make_episode(3)], f"ilr:{tmp_path / 'a.tar'}")
     data = members(tmp_path / "a.tar")[0][1]
 
     class Unpickler(pickle.Unpickler):
@@ -150,13 +158,13 @@ def test_what_is_read_back_is_what_was_written(
 
 def test_equal_episodes_make_equal_archives(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        convert([episode(3), episode(2)], f"ilr:{tmp_path / name}.tar.zst")
+        convert([make_episode(3), make_episode(2)], f"ilr:{tmp_path / name}.tar.zst")
     assert (tmp_path / "a.tar.zst").read_bytes() == (tmp_path / "b.tar.zst").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.zst"])
 def test_what_was_written_behind_the_last_sync_is_cut_off(tmp_path: Path, name: str) -> None:
-    made_of = [episode(rows, str(rows)) for rows in (3, 4, 5, 6)]
+    made_of = [make_episode(rows, str(rows)) for rows in (3, 4, 5, 6)]
     content = Content("x", {path: column_spec(column) for path, column in made_of[0].columns.items()}, {})
     destination = open_destination(f"ilr:{tmp_path / name}")
     sink = destination.sink(tmp_path, content, None)
@@ -167,23 +175,25 @@ def test_what_was_written_behind_the_last_sync_is_cut_off(tmp_path: Path, name: 
     sink.sync()
     sink.close()
     sink = destination.sink(tmp_path, content, state)
-    for one in made_of[2:]:
-        sink.write(one)
+    for episode in made_of[2:]:
+        sink.write(episode)
     state = sink.sync()
     sink.finish()
     whole = members(tmp_path / name)
     sink = destination.sink(tmp_path, content, state)
     sink.finish()
     sink.close()
-    assert [(one.name, data) for one, data in members(tmp_path / name)] == [(one.name, data) for one, data in whole]
-    assert [len(one) for one in open_source(f"ilr:{tmp_path / name}")] == [3, 4, 5, 6]
+    assert [(member.name, data) for member, data in members(tmp_path / name)] == [
+        (member.name, data) for member, data in whole
+    ]
+    assert [len(episode) for episode in open_source(f"ilr:{tmp_path / name}")] == [3, 4, 5, 6]
 
 
 def test_an_archive_that_lost_bytes_is_not_written_on(tmp_path: Path) -> None:
-    content = Content("x", {path: column_spec(column) for path, column in episode(3).columns.items()}, {})
+    content = Content("x", {path: column_spec(column) for path, column in make_episode(3).columns.items()}, {})
     destination = open_destination(f"ilr:{tmp_path / 'a.tar'}")
     sink = destination.sink(tmp_path, content, None)
-    sink.write(episode(3))
+    sink.write(make_episode(3))
     state = sink.sync()
     sink.close()
     (tmp_path / "a.tar").write_bytes(b"")
@@ -196,7 +206,7 @@ def lost(episodes: list[Episode], target: str) -> dict[str | None, str]:
 
 
 def test_what_shards_cannot_hold_is_told(tmp_path: Path) -> None:
-    truncated = episode(3, is_terminal=False, seed=3)
+    truncated = make_episode(3, is_terminal=False, seed=3)
     discounted = truncated.with_columns(discount=np.full(3, 0.9, np.float32), reward=np.array([0, 0, 1.0]))
     assert lost([discounted], f"ilr:{tmp_path / 'a'}") == {
         "metadata/seed": "metadata",
@@ -204,30 +214,35 @@ def test_what_shards_cannot_hold_is_told(tmp_path: Path) -> None:
         "discount": "discounts",
         "reward": "last_row",
     }
-    odd = episode(3).with_columns(**{"a.b": np.zeros(3), "frame": np.zeros(3), "obs": np.zeros(3)})
+    odd = make_episode(3).with_columns(**{"a.b": np.zeros(3), "frame": np.zeros(3), "obs": np.zeros(3)})
     assert lost([odd], f"ilr:{tmp_path / 'b'}") == {"a.b": "names", "frame": "names", "obs": "names"}
     texts = np.full((3, 2), b"x", object)
-    assert lost([episode(3).with_columns(texts=texts)], f"ilr:{tmp_path / 'c'}") == {"texts": "kinds"}
-    assert lost([episode(3, task_name=b"a"), episode(3, task_name=b"b")], f"ilr:{tmp_path / 'd'}") == {
+    assert lost([make_episode(3).with_columns(texts=texts)], f"ilr:{tmp_path / 'c'}") == {"texts": "kinds"}
+    assert lost([make_episode(3, task_name=b"a"), make_episode(3, task_name=b"b")], f"ilr:{tmp_path / 'd'}") == {
         "metadata/task_name": "metadata"
     }
     for odd_name in (b"\xff", np.int64(3)):
-        assert lost([episode(3, task_name=odd_name)], f"ilr:{tmp_path / 'e'}") == {"metadata/task_name": "metadata"}
+        assert lost([make_episode(3, task_name=odd_name)], f"ilr:{tmp_path / 'e'}") == {
+            "metadata/task_name": "metadata"
+        }
         shutil.rmtree(tmp_path / "e")
 
 
 def test_terminals_keep_what_an_end_was(tmp_path: Path) -> None:
-    both = [episode(3), episode(3, is_terminal=False)]
+    both = [make_episode(3), make_episode(3, is_terminal=False)]
     assert lost(both, f"ilr:{tmp_path / 'a'}?terminals=yes") == {}
-    assert [bool(one.columns["is_terminal"][-1]) for one in open_source(f"ilr:{tmp_path / 'a'}")] == [True, False]
+    assert [bool(episode.columns["is_terminal"][-1]) for episode in open_source(f"ilr:{tmp_path / 'a'}")] == [
+        True,
+        False,
+    ]
 
 
 def test_nothing_to_write_is_refused(tmp_path: Path) -> None:
-    plain = {path: column for path, column in episode(3).columns.items() if path != "action"}
+    plain = {path: column for path, column in make_episode(3).columns.items() if path != "action"}
     with pytest.raises(ConfigError, match="needs an observation and an action"):
         planned([Episode(plain)], f"ilr:{tmp_path / 'a'}")
     with pytest.raises(SourceError, match=r"no episode is left.*single_step 1"):
-        convert([episode(1)], f"ilr:{tmp_path / 'a'}", allow=("single_step",), on_invalid="skip")
+        convert([make_episode(1)], f"ilr:{tmp_path / 'a'}", allow=("single_step",), on_invalid="skip")
 
 
 @pytest.mark.parametrize("place", ["ilr", "ted"])
@@ -235,7 +250,7 @@ def test_nothing_to_write_is_refused(tmp_path: Path) -> None:
 def test_a_single_step_stops_the_conversion_also_if_it_is_allowed(
     place: str, workers: int | None, tmp_path: Path
 ) -> None:
-    whole, single = episode(3), episode(1)
+    whole, single = make_episode(3), make_episode(1)
     convert([whole, single], f"tfds:{tmp_path}/from", allow=("single_step",))
     source, name = f"tfds:{tmp_path}/from/1.0.0", f"{place}:{tmp_path}/to"
     with pytest.raises(InvalidEpisode, match=r"single_step: .*at least 2 steps, got 1"):

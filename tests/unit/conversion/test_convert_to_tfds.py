@@ -224,7 +224,7 @@ def test_metadata_that_may_be_ragged_is_left_out_and_images_are_not(tmp_path: Pa
     episodes = [data.episode(number, metadata={"rows": rows, "picture": pictures[number]}) for number in range(2)]
     report = convert(Described(episodes), f"tfds:{tmp_path / 'my_set'}", verify=True)
     assert [(loss.code, loss.path) for loss in report.losses] == [("ragged_metadata", "metadata/rows")]
-    back = [one.metadata["picture"] for one in open_source(f"tfds:{report.path}")]
+    back = [episode.metadata["picture"] for episode in open_source(f"tfds:{report.path}")]
     assert all(np.array_equal(one, other) for one, other in zip(back, pictures))
 
 

@@ -98,7 +98,7 @@ def test_copies_are_numbered_and_counted_as_by_one_pusher(
     lost: frozenset[int],
 ) -> None:
     """Episodes without ids, some of them equal, in any parts."""
-    folder, unique = tmp_path_factory.mktemp("push"), [Episode(one.columns) for one in made(5, bad)]
+    folder, unique = tmp_path_factory.mktemp("push"), [Episode(episode.columns) for episode in made(5, bad)]
     episodes = [unique[number] for number in numbers]
     how: dict[str, Any] = {"on_invalid": "skip", "duplicates": duplicates}
     alone, divided = Server({"replay": table_info()}), Server({"replay": table_info()})

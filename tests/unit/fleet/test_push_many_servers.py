@@ -98,7 +98,9 @@ def push(group: Servers, source: Sequence[Episode] | Eventful, away: Sequence[st
 def essence(report: PushReport) -> PushReport:
     """The report without what is another with every run."""
     plain = replace(report, seconds=0.0, bytes=0, workers=0, parts_again=0)
-    return replace(plain, servers={address: essence(one) for address, one in report.servers.items()})
+    return replace(
+        plain, servers={address: essence(server_report) for address, server_report in report.servers.items()}
+    )
 
 
 def stored(group: Servers) -> dict[str, dict[int, tuple[bytes, ...]]]:
@@ -247,8 +249,8 @@ def test_a_server_that_is_lost_ends_the_push_which_says_what_is_stored_where(wor
     report = report_of(caught.value, PushReport)
     assert report is not None
     assert report.stopped.startswith("ServerUnreachable")
-    for address, one in report.servers.items():
-        assert one.items_confirmed <= len(keys_of(group[address]))
+    for address, server_report in report.servers.items():
+        assert server_report.items_confirmed <= len(keys_of(group[address]))
     assert report.episodes_read < 40
 
 
@@ -261,7 +263,7 @@ def test_the_rest_goes_on_where_that_is_allowed_and_the_same_push_fills_in(worke
     assert (report.episodes_read, lost.items_new) == (40, None)
     assert lost.episodes_left_out
     assert lost.episodes_pushed + lost.episodes_unconfirmed + lost.episodes_left_out == lost.episodes_read
-    others = [one for address, one in report.servers.items() if address != "b:8000"]
+    others = [server_report for address, server_report in report.servers.items() if address != "b:8000"]
     assert all(other.episodes_pushed == other.episodes_read for other in others)
     group["b:8000"].is_away = False
     group["b:8000"].fail_after(None)

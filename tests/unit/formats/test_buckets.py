@@ -153,7 +153,7 @@ def test_a_part_that_fails_leaves_the_object_as_it_was(storage: Storage, cloud: 
         path.upload(file)
     assert path.read_bytes() == b"before"
     is_older = tuple(map(int, version("obstore").split(".")[:2])) < (0, 12)  # and leaves the parts that were sent
-    assert is_older or any(one.method == "DELETE" and "uploadId" in one.path for one in cloud.requests)
+    assert is_older or any(request.method == "DELETE" and "uploadId" in request.path for request in cloud.requests)
     cloud.before_write = lambda _: None
     path.upload(file)
     assert path.stat().st_size == 20 << 20
@@ -415,9 +415,9 @@ def test_a_dataset_on_the_hub_is_read(on_hub: Path, monkeypatch: pytest.MonkeyPa
         assert not (root / "nothing").exists()
         there = list(open_source("npz:hf://datasets/team/some_set/data"))
         here = list(open_source(f"npz:{on_hub / 'data'}"))
-        assert [one.id for one in there] == [one.id for one in here]
-        for one, other in zip(there, here):
-            np.testing.assert_equal(dict(one.columns), dict(other.columns))
+        assert [episode.id for episode in there] == [episode.id for episode in here]
+        for episode, other in zip(there, here):
+            np.testing.assert_equal(dict(episode.columns), dict(other.columns))
         pinned = path_of(f"hf://datasets/team/some_set@{COMMIT}/README.md")
         assert pinned.read_text() == "short"
         with pytest.raises(StorageError, match="no such dataset, or it is private"):

@@ -50,20 +50,20 @@ def codes(source: Any) -> set[str]:
 
 def ends(source: Any) -> list[tuple[str, bool]]:
     """The rows of each episode, and whether its end is terminal."""
-    return [(one.where.partition("#")[2], bool(one.columns["is_terminal"][-1])) for one in source]
+    return [(episode.where.partition("#")[2], bool(episode.columns["is_terminal"][-1])) for episode in source]
 
 
 def test_episodes_are_rows_up_to_a_flag_and_the_last_next_observation(opened: Any) -> None:
     source = opened(rows())
     made = rows()
     assert ends(source) == [("0-4", True), ("4-9", False), ("9-12", False)]
-    for one, (start, stop) in zip(source, [(0, 4), (4, 9), (9, 12)]):
+    for episode, (start, stop) in zip(source, [(0, 4), (4, 9), (9, 12)]):
         whole = np.concatenate([made["observations"][start:stop], made["next_observations"][stop - 1 : stop]])
-        np.testing.assert_array_equal(one.columns["observation"], whole)
-        np.testing.assert_array_equal(one.columns["action"][:-1], made["actions"][start:stop])
-        np.testing.assert_array_equal(one.columns["reward"], [*made["rewards"][start:stop], 0])
-        assert one.columns["action"].dtype == np.float64
-        assert one.columns["is_last"].tolist() == [False] * (stop - start) + [True]
+        np.testing.assert_array_equal(episode.columns["observation"], whole)
+        np.testing.assert_array_equal(episode.columns["action"][:-1], made["actions"][start:stop])
+        np.testing.assert_array_equal(episode.columns["reward"], [*made["rewards"][start:stop], 0])
+        assert episode.columns["action"].dtype == np.float64
+        assert episode.columns["is_last"].tolist() == [False] * (stop - start) + [True]
     assert codes(source) == {"last_step", "unfinished_tail"}
     assert "next_observation" not in spec_texts(source.spec())
 
@@ -210,15 +210,17 @@ def test_next_observations_that_are_not_the_next_ones_are_told(opened: Any) -> N
 
 
 def test_a_copy_has_the_same_names_and_other_data_has_not(opened: Any) -> None:
-    names = [one.id for one in opened(rows())]
-    assert [one.id for one in opened(rows(), name="copy.hdf5")] == names
-    assert not {one.id for one in opened(rows(rewards=np.ones(ROWS, np.float32)), name="other.hdf5")} & set(names)
-    assert {one.id for one in opened(rows(), "?tail=drop")} < set(names)
+    names = [episode.id for episode in opened(rows())]
+    assert [episode.id for episode in opened(rows(), name="copy.hdf5")] == names
+    assert not {episode.id for episode in opened(rows(rewards=np.ones(ROWS, np.float32)), name="other.hdf5")} & set(
+        names
+    )
+    assert {episode.id for episode in opened(rows(), "?tail=drop")} < set(names)
 
 
 def test_other_ends_and_other_actions_have_other_names(opened: Any) -> None:
     def named(columns: Rows, options: str = "") -> list[str]:
-        return [one.id for one in opened(columns, options)]
+        return [episode.id for episode in opened(columns, options)]
 
     plain = named(rows())
     others = [named(rows(), f"?last_step={last}") for last in ("repeat", "mark")]
@@ -233,7 +235,7 @@ def test_other_ends_and_other_actions_have_other_names(opened: Any) -> None:
 def test_the_name_is_the_same_whatever_text_it_is_made_of(opened: Any) -> None:
     texts = np.array([f"step {at}" for at in range(ROWS)], object)
     made = {**rows(), "infos/note": texts.astype(h5py.string_dtype())}
-    assert [one.id for one in opened(made)] == [one.id for one in opened(made, name="copy.hdf5")]
+    assert [episode.id for episode in opened(made)] == [episode.id for episode in opened(made, name="copy.hdf5")]
 
 
 def test_many_short_episodes_are_read_in_blocks(opened: Any) -> None:
@@ -247,11 +249,11 @@ def test_many_short_episodes_are_read_in_blocks(opened: Any) -> None:
         "timeouts": at % 11 == 10,
     }
     position = 0
-    for one in opened(columns):
-        length = len(one) - 1
-        assert one.columns["observation"][:-1, 299].tolist() == list(range(position, position + length))
+    for episode in opened(columns):
+        length = len(episode) - 1
+        assert episode.columns["observation"][:-1, 299].tolist() == list(range(position, position + length))
         position += length
     assert position == count
-    chosen = [one.columns["action"][0, 0] for one in opened(columns, "?sample=20,seed=1")]
+    chosen = [episode.columns["action"][0, 0] for episode in opened(columns, "?sample=20,seed=1")]
     assert chosen == sorted(chosen)
     assert len(chosen) == 20

@@ -34,7 +34,7 @@ def column(rows: list[Any]) -> Any:
     return np.array(rows)
 
 
-def episode(action: list[list[float]], text: list[bytes], flag: list[bool], **metadata: Any) -> Episode:
+def make_episode(action: list[list[float]], text: list[bytes], flag: list[bool], **metadata: Any) -> Episode:
     columns = {
         "action/a": column(action)[:, :1],
         "action/b": column(action)[:, 1],
@@ -51,7 +51,7 @@ def episodes(draw: st.DrawFn) -> Episode:
     action = draw(st.lists(st.lists(st.sampled_from(NUMBERS), min_size=2, max_size=2), min_size=rows, max_size=rows))
     text = draw(st.lists(st.sampled_from([b"", b"pick", b"pick up", b"7"]), min_size=rows, max_size=rows))
     flag = draw(st.lists(st.booleans(), min_size=rows, max_size=rows))
-    return episode(
+    return make_episode(
         action, text, flag, score=draw(st.sampled_from(NUMBERS[:-1])), task=draw(st.sampled_from([b"", b"pick", b"7"]))
     )
 
@@ -147,7 +147,7 @@ def test_what_is_there_is_true_and_its_opposite_is_not(one: Episode, path: str) 
 
 
 def test_only_a_star_stands_for_any_signs_and_whole_numbers_in_text_are_exact() -> None:
-    one = episode([[0, 0]], [b"a"], [True], task=b"a [b]?\nc", number=str(2**53 + 1))
+    one = make_episode([[0, 0]], [b"a"], [True], task=b"a [b]?\nc", number=str(2**53 + 1))
     for value in ("a [b]?*", "*?*c", "*[b]*"):
         assert Condition.of(f"task={value}", "where").holds(one)
     for condition in ("task=a ?b*", f"number={2**53}", f"number>{2**53 + 1}"):
@@ -178,12 +178,12 @@ def test_an_episode_without_rows_is_left_to_validation(options: dict[str, Any]) 
     assert verdict.shape == (0,)
     assert verdict.dtype == bool
     source = Filtered(EpisodeList([replace(ONE, columns=columns, id="empty"), ONE]), [rule])
-    assert next(len(one) for one in source) == 0
+    assert next(len(episode) for episode in source) == 0
 
 
 def test_true_and_false_are_numbers_and_words() -> None:
     for value in (True, np.bool_(True), 1, np.array([True]), b"true", "True", np.float32(1)):
-        one = episode([[0, 0]], [b""], [True], success=value)
+        one = make_episode([[0, 0]], [b""], [True], success=value)
         assert Condition.of("success=true", "where").holds(one)
         assert Condition.of("metadata/success != false", "where").holds(one)
         assert not Condition.of("success=false", "where").holds(one)
@@ -205,7 +205,7 @@ def test_a_condition_that_makes_no_sense_is_refused(condition: Any, problem: str
         Condition.of(condition, "where")
 
 
-ONE = episode([[0, 1]] * 3, [b"a"] * 3, [True] * 3, task=b"pick", episode_id=7)
+ONE = make_episode([[0, 1]] * 3, [b"a"] * 3, [True] * 3, task=b"pick", episode_id=7)
 
 
 @pytest.mark.parametrize(
@@ -254,11 +254,11 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], problem
 
 
 def test_names_to_leave_out_are_ours_or_the_datasets_own_also_from_a_file(tmp_path: Path) -> None:
-    numbered = [episode([[number, 0]] * 2, [b""] * 2, [True] * 2, episode_id=number) for number in range(6)]
+    numbered = [make_episode([[number, 0]] * 2, [b""] * 2, [True] * 2, episode_id=number) for number in range(6)]
     (tmp_path / "lines").write_text(f"3\n\n{numbered[4].id}\n")
     (tmp_path / "list").write_text(json.dumps(["5"]))
     exclude = Exclude.of(["0", numbered[1].id, f"@{tmp_path / 'lines'}", f"@{tmp_path / 'list'}"])
-    assert [one.metadata["episode_id"] for one in Filtered(EpisodeList(numbered), [exclude])] == [2]
+    assert [episode.metadata["episode_id"] for episode in Filtered(EpisodeList(numbered), [exclude])] == [2]
     assert Exclude.of("0").columns(EpisodeList(numbered)) == ()
     assert (exclude.needs_names, Exclude.of("0").needs_names) == (True, False)
     assert Exclude.of(["a", "b"]).label == Exclude.of(["b", "a"]).label != Exclude.of("a").label
@@ -266,7 +266,7 @@ def test_names_to_leave_out_are_ours_or_the_datasets_own_also_from_a_file(tmp_pa
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted), max_size=3))
 def test_ranges_keep_their_rows_by_any_key(ranges: list[list[int]]) -> None:
-    one = episode([[0, 1]] * 6, [b""] * 6, [True] * 6, episode_id=b"a", folder=b"x", file=3)
+    one = make_episode([[0, 1]] * 6, [b""] * 6, [True] * 6, episode_id=b"a", folder=b"x", file=3)
     wanted = [any(start <= row < stop for start, stop in ranges) for row in range(6)]
     for key, by in ((one.id, ""), ("a", ""), ("x", "folder"), ("x--3", "folder--metadata/file")):
         verdict = KeepRanges.of({key: ranges}, by).judge(one)
@@ -348,7 +348,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_function_decides_and_is_known_by_its_code(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good, rows = Function.of(f"{module.stem}:good"), Function.of(f"{module.stem}:rows")
-    one = episode([[0, 1]] * 3, [b"a"] * 3, [False, True, True])
+    one = make_episode([[0, 1]] * 3, [b"a"] * 3, [False, True, True])
     assert good.judge(one) is False
     assert np.asarray(rows.judge(one)).tolist() == [False, True, True]
     assert good.columns(EpisodeList([one])) == ["flag"]

@@ -179,7 +179,7 @@ class Plain:
 
 
 def ids(source: Any) -> list[str]:
-    return [one.id for one in source]
+    return [episode.id for episode in source]
 
 
 @given(st.integers(0, 14), st.integers(0, 14), st.integers(1, 3), st.integers(0, 2), st.integers(0, 14))

@@ -312,4 +312,4 @@ def test_nothing_stays_open(path: Path) -> None:
     with hdf5.open_file(path), hdf5.open_file(path) as again:
         assert hdf5.path_of(again) == path
     if Path("/proc/self/fd").exists():
-        assert not [one for one in Path("/proc/self/fd").iterdir() if one.exists() and one.resolve() == path]
+        assert not [link for link in Path("/proc/self/fd").iterdir() if link.exists() and link.resolve() == path]

@@ -128,4 +128,4 @@ def test_a_source_that_cannot_is_refused(part: int | None) -> None:
 
 
 def test_a_shard_keeps_its_files() -> None:
-    assert np.array_equal([len(one) for one in SOURCE.shard(1, 2).with_encoded(("all",))], [3])
+    assert np.array_equal([len(episode) for episode in SOURCE.shard(1, 2).with_encoded(("all",))], [3])

@@ -23,14 +23,14 @@ from rlds2reverb.specs import ImageSpec, flatten
 from tests.support.profiles import examples
 
 
-def episode(name: str, **more: Any) -> Episode:
+def make_episode(name: str, **more: Any) -> Episode:
     flags = {"is_first": np.array([True, False]), "is_last": np.array([False, True])}
     columns: dict[str, Any] = {"observation": np.zeros((2, 3), np.float32), "action": np.zeros(2, np.int64), **flags}
     return Episode({**columns, **more}, {"name": name}, name)
 
 
 def part(name: str, count: int, **more: Any) -> EpisodeList:
-    return EpisodeList([episode(f"{name}{at}", **more) for at in range(count)], name)
+    return EpisodeList([make_episode(f"{name}{at}", **more) for at in range(count)], name)
 
 
 class Uncounted:
@@ -53,7 +53,7 @@ class Uncounted:
 
 
 def ids(source: Any) -> list[str]:
-    return [one.id for one in source]
+    return [episode.id for episode in source]
 
 
 @given(
@@ -123,7 +123,7 @@ def test_differences_are_named_for_every_column() -> None:
 def test_common_columns_are_those_that_all_parts_have_alike() -> None:
     mix = MixedSource([part("a", 1), part("b", 1, reward=np.zeros(2))], columns=COMMON)
     assert set(flatten(mix.spec())) == {"observation", "action", "is_first", "is_last"}
-    assert all(set(one.columns) == set(flatten(mix.spec())) for one in mix)
+    assert all(set(episode.columns) == set(flatten(mix.spec())) for episode in mix)
     assert [(notice.code, notice.text) for notice in mix.notices] == [
         ("not_common", "left out, for not all parts have them alike: reward")
     ]
@@ -132,10 +132,10 @@ def test_common_columns_are_those_that_all_parts_have_alike() -> None:
 
 
 def test_features_are_those_that_all_parts_have_alike() -> None:
-    other = EpisodeList([Episode(episode("x").columns, {"name": "x", "seed": 3}, "x")], "other")
+    other = EpisodeList([Episode(make_episode("x").columns, {"name": "x", "seed": 3}, "x")], "other")
     mix = MixedSource([other, part("a", 1)])
     assert set(flatten(mix.metadata_spec())) == {"name"}
-    assert [set(one.metadata) for one in mix] == [{"name"}, {"name"}]
+    assert [set(episode.metadata) for episode in mix] == [{"name"}, {"name"}]
 
 
 def test_remarks_of_parts_come_with_their_names() -> None:
@@ -172,18 +172,19 @@ def test_no_parts_and_a_part_twice_are_refused() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_two_parts_have_is_there_twice(seed: int) -> None:
-    whole = [Episode({**episode("").columns, "reward": np.full(2, at)}) for at in range(6)]
+    whole = [Episode({**make_episode("").columns, "reward": np.full(2, at)}) for at in range(6)]
     mix = MixedSource([EpisodeList(whole[:4], "here"), EpisodeList(whole[3:], "there")], seed=seed)
-    assert sorted(ids(mix)) == sorted(one.id for one in (*whole[:4], *whole[3:]))
+    assert sorted(ids(mix)) == sorted(episode.id for episode in (*whole[:4], *whole[3:]))
 
 
 def test_lists_without_names_can_be_mixed() -> None:
     lists = [
-        [Episode({**episode("").columns, "reward": np.full(2, at)}) for at in numbers] for numbers in ((1, 2), (3,))
+        [Episode({**make_episode("").columns, "reward": np.full(2, at)}) for at in numbers]
+        for numbers in ((1, 2), (3,))
     ]
     found = list(MixedSource(list(map(open_source, lists))))
-    assert sorted(int(one.columns["reward"][0]) for one in found) == [1, 2, 3]
-    assert len({one.id for one in found}) == 3
+    assert sorted(int(episode.columns["reward"][0]) for episode in found) == [1, 2, 3]
+    assert len({episode.id for episode in found}) == 3
 
 
 class WithImages(EpisodeList):

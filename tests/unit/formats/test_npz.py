@@ -35,7 +35,7 @@ def opened(tmp_path: Path) -> Any:
 
 
 def starts(source: Any) -> list[str]:
-    return [one.where.partition("#")[2] for one in source]
+    return [episode.where.partition("#")[2] for episode in source]
 
 
 def codes(source: Any) -> set[str]:
@@ -56,24 +56,25 @@ def test_one_file_is_cut_at_its_ends(opened: Any, ends: dict[str, Any], wanted: 
     source = opened(rows(**ends))
     assert starts(source) == wanted
     assert ("no_ends" in codes(source)) == (not ends)
-    for one, name in zip(source, wanted, strict=True):
+    for episode, name in zip(source, wanted, strict=True):
         start, stop = map(int, name.split("-"))
-        assert one.columns["observation"][:, 0].tolist() == [*range(start, stop), stop - 1]
-        assert one.columns["action"][:-1].tolist() == list(range(start, stop))
+        assert episode.columns["observation"][:, 0].tolist() == [*range(start, stop), stop - 1]
+        assert episode.columns["action"][:-1].tolist() == list(range(start, stop))
 
 
 def test_episodes_without_rows_have_names_of_their_own(opened: Any) -> None:
     source = opened(rows(episode_ends=np.array([3, 3, 3, 10]), seed=5))
     assert starts(source) == ["0-3", "3-3~1", "3-3~2", "3-10"]
-    assert [bool(one.faults) for one in source] == [False, True, True, False]
-    assert {one.metadata["seed"] for one in source} == {5}
+    assert [bool(episode.faults) for episode in source] == [False, True, True, False]
+    assert {episode.metadata["seed"] for episode in source} == {5}
 
 
 def test_other_ends_have_other_names(opened: Any) -> None:
     after = {"next_obs": np.arange(ROWS)[:, None] + 1.0}
     path = opened(rows(**after)).name
     ids = [
-        [one.id for one in open_source(f"{path}{options}")] for options in ("", "?last_step=next", "?last_step=repeat")
+        [episode.id for episode in open_source(f"{path}{options}")]
+        for options in ("", "?last_step=next", "?last_step=repeat")
     ]
     assert ids[0] == ids[1] != ids[2]
 
@@ -89,9 +90,9 @@ def test_rows_of_rlds_are_as_they_are(opened: Any) -> None:
     }
     source = opened(names)
     assert starts(source) == ["0-5", "5-10"]
-    for one in source:
-        assert one.columns.keys() == names.keys()
-        np.testing.assert_array_equal(one.columns["observation"], one.columns["action"])
+    for episode in source:
+        assert episode.columns.keys() == names.keys()
+        np.testing.assert_array_equal(episode.columns["observation"], episode.columns["action"])
     assert starts(opened({key: names[key] for key in ("observation", "action", "is_first")})) == ["0-5", "5-10"]
 
 
@@ -123,7 +124,7 @@ def test_what_makes_no_sense_is_named(opened: Any, changes: dict[str, Any], mess
 def test_objects_that_are_no_texts_are_refused(opened: Any, values: Any, message: str) -> None:
     source = opened(rows(actions=values))
     with pytest.raises(SourceError, match=message):
-        raise SourceError(str([one.faults for one in source]))
+        raise SourceError(str([episode.faults for episode in source]))
 
 
 def test_objects_that_are_texts_are_read(opened: Any) -> None:
@@ -141,10 +142,10 @@ def test_files_come_by_number_and_a_broken_one_is_named(tmp_path: Path) -> None:
         )
     source = open_source(f"npz:{tmp_path}")
     assert starts(source) == ["episode_1", "episode_9", "episode_10"]
-    assert [one.columns["is_terminal"].tolist() for one in source] == [[False, False, False, True]] * 3
+    assert [episode.columns["is_terminal"].tolist() for episode in source] == [[False, False, False, True]] * 3
     assert starts(open_source(f"npz:{tmp_path}/*_1*.npz")) == ["episode_1", "episode_10"]
     (tmp_path / "episode_9.npz").write_bytes(b"PK")
-    assert [bool(one.faults) for one in open_source(f"npz:{tmp_path}")] == [False, True, False]
+    assert [bool(episode.faults) for episode in open_source(f"npz:{tmp_path}")] == [False, True, False]
     with pytest.raises(SourceError, match="each file is an episode"):
         open_source(f"npz:{tmp_path}?tail=drop")
     with pytest.raises(SourceError, match="no such file"):
@@ -176,7 +177,7 @@ def test_a_file_of_a_folder_is_one_episode(tmp_path: Path, ends: dict[str, Any],
 def test_timeouts_of_a_file_end_it(tmp_path: Path) -> None:
     ends = {"timeouts": np.arange(3) == 2, "episode_ends": np.array([0, 3])}
     np.savez(tmp_path / "0.npz", observation=np.zeros((4, 1)), action=np.zeros(3), **ends)
-    assert [one.faults for one in open_source(f"npz:{tmp_path}")] == [()]
+    assert [episode.faults for episode in open_source(f"npz:{tmp_path}")] == [()]
 
 
 def test_what_rows_of_rlds_have_beside_their_flags_is_told(tmp_path: Path) -> None:
@@ -184,7 +185,7 @@ def test_what_rows_of_rlds_have_beside_their_flags_is_told(tmp_path: Path) -> No
     columns = {"observation": at, "action": at, "is_last": at == 9, "terminals": at == 9, "next_obs": at}
     np.savez(tmp_path / "0.npz", **columns)
     for source in (open_source(f"npz:{tmp_path}"), open_source(f"npz:{tmp_path}/0.npz")):
-        assert [sorted(one.columns) for one in source] == [["action", "is_last", "observation"]]
+        assert [sorted(episode.columns) for episode in source] == [["action", "is_last", "observation"]]
         assert [notice.text for notice in source.notices] == ["arrays that make no column: terminals, next_obs"]
 
 
@@ -195,7 +196,11 @@ def test_metadata_are_what_all_files_have(tmp_path: Path) -> None:
     (tmp_path / "4.npz").write_bytes(b"PK")
     source = open_source(f"npz:{tmp_path}")
     assert spec_texts(metadata_spec_of(source)) == {"seed": "float64[]", "note": "string[]"}
-    assert [dict(one.metadata) for one in source] == [{"seed": 3.0, "note": b"ab"}, {"seed": 2.5, "note": b""}, {}]
+    assert [dict(episode.metadata) for episode in source] == [
+        {"seed": 3.0, "note": b"ab"},
+        {"seed": 2.5, "note": b""},
+        {},
+    ]
     assert [notice.path for notice in source.notices if "only_here" in notice.text] == [""]
     assert starts(open_source(f"npz:{tmp_path}?where=seed<3")) == ["2"]
     np.savez(tmp_path / "3.npz", **columns)
@@ -223,7 +228,7 @@ def test_a_dangling_link_among_files_is_a_bad_episode(tmp_path: Path) -> None:
         np.savez(tmp_path / f"episode_{number}.npz", observation=np.zeros((4, 1)), action=np.zeros(3))
     (tmp_path / "episode_1.npz").rename(tmp_path / "gone")
     (tmp_path / "episode_1.npz").symlink_to(tmp_path / "nowhere")
-    assert [bool(one.faults) for one in open_source(f"npz:{tmp_path}")] == [False, True, False]
+    assert [bool(episode.faults) for episode in open_source(f"npz:{tmp_path}")] == [False, True, False]
 
 
 def test_a_file_written_anew_is_told(tmp_path: Path) -> None:
@@ -251,7 +256,7 @@ def test_a_broken_first_file_is_a_bad_episode(tmp_path: Path) -> None:
     name = write_folder(tmp_path / "files", [file_of(3), file_of(4), file_of(5)])
     (tmp_path / "files" / "0.npz").write_bytes(b"PK no archive")
     source = open_source(name)
-    assert [bool(one.faults) for one in source] == [True, False, False]
+    assert [bool(episode.faults) for episode in source] == [True, False, False]
     assert spec_texts(source.spec())["observation"] == "float64[1]"
     for number in range(1, 3):
         (tmp_path / "files" / f"{number}.npz").write_bytes(b"PK no archive")
@@ -272,7 +277,7 @@ def test_most_files_decide_and_the_others_are_told(tmp_path: Path) -> None:
     told = {(notice.code, notice.path): notice.text for notice in source.notices}
     assert "float64[1] in 1 episode (0)" in told["mixed_specs", "observation/main"]
     assert ("left_out", "observation/extra") in told
-    assert all(set(one.columns) == set(spec_texts(source.spec())) for one in source)
+    assert all(set(episode.columns) == set(spec_texts(source.spec())) for episode in source)
     assert spec_texts(open_source(f"{name}?spec_from=0").spec())["observation/main"] == "float64[1]"
     assert spec_texts(open_source(f"{name}?episodes=0").spec())["observation/main"] == "float64[1]"
     assert spec_texts(open_source(f"{name}?episodes=1:,spec_from=0").spec())["observation/main"] == "float64[1]"
@@ -288,7 +293,7 @@ def test_a_column_that_no_look_saw_is_told_when_it_is_read(tmp_path: Path) -> No
     files = [{("obs/main" if key == "observations" else key): v for key, v in file.items()} for file in files]
     source = open_source(write_folder(tmp_path / "files", files))
     assert "left_out" not in codes(source)
-    assert not any(one.faults for one in source)
+    assert not any(episode.faults for episode in source)
     assert [notice.path for notice in source.notices if notice.code == "left_out"] == ["observation/late"]
 
 

@@ -37,27 +37,27 @@ def codes(source: Any) -> set[str]:
 
 
 def names(source: Any) -> list[str]:
-    return [one.where.partition("#")[2] for one in source]
+    return [episode.where.partition("#")[2] for episode in source]
 
 
 def test_demonstrations_come_by_number_with_the_last_next_observation(opened: Any) -> None:
     made = {f"demo_{number}": demo for number, demo in zip((10, 2, 0), written.demonstrations((3, 2, 4)).values())}
     source = opened(file_of(made))
     assert names(source) == ["demo_0", "demo_2", "demo_10"]
-    for one, name in zip(source, ("demo_0", "demo_2", "demo_10"), strict=True):
+    for episode, name in zip(source, ("demo_0", "demo_2", "demo_10"), strict=True):
         demo = made[name]
         for key in ("robot0_eef_pos", "agentview_image", "agentview_depth"):
             whole = np.concatenate([demo[f"obs/{key}"], demo[f"next_obs/{key}"][-1:]])
-            np.testing.assert_array_equal(one.columns[f"observation/{key}"], whole)
-            assert one.columns[f"observation/{key}"].dtype == whole.dtype
+            np.testing.assert_array_equal(episode.columns[f"observation/{key}"], whole)
+            assert episode.columns[f"observation/{key}"].dtype == whole.dtype
         for key, path in {"actions": "action", "rewards": "reward", "states": "states", "dones": "dones"}.items():
-            np.testing.assert_array_equal(one.columns[path][:-1], demo[key])
-            assert not one.columns[path][-1].any()
-        np.testing.assert_array_equal(one.columns["action_dict/gripper"][:-1], demo["action_dict/gripper"])
-        assert one.metadata["episode_id"] == name.encode()
-        assert one.metadata["env_args"] == written.ENV_ARGS.encode()
-        assert name.encode() in one.metadata["model_file"]
-        assert "is_terminal" not in one.columns
+            np.testing.assert_array_equal(episode.columns[path][:-1], demo[key])
+            assert not episode.columns[path][-1].any()
+        np.testing.assert_array_equal(episode.columns["action_dict/gripper"][:-1], demo["action_dict/gripper"])
+        assert episode.metadata["episode_id"] == name.encode()
+        assert episode.metadata["env_args"] == written.ENV_ARGS.encode()
+        assert name.encode() in episode.metadata["model_file"]
+        assert "is_terminal" not in episode.columns
     assert codes(source) == {"last_step", "done_means"}
 
 
@@ -69,7 +69,9 @@ def test_a_mask_chooses_demonstrations(opened: Any) -> None:
     source = opened(fill, "?filter=valid")
     assert names(source) == ["demo_0", "demo_2"]
     assert "masked_names" in codes(source)
-    assert [one.id for one in source] == [one.id for one in opened(fill) if one.where.endswith(("0", "2"))]
+    assert [episode.id for episode in source] == [
+        episode.id for episode in opened(fill) if episode.where.endswith(("0", "2"))
+    ]
     with pytest.raises(SourceError, match='filter "train": there are: valid'):
         opened(fill, "?filter=train")
 
@@ -100,7 +102,7 @@ def test_what_a_demonstration_lacks_is_named(opened: Any) -> None:
     demos["demo_1"] = written.without(demos["demo_1"], "rewards", "action_dict")
     demos["demo_2"] = {**demos["demo_2"], "states": np.zeros((5, 9))}
     demos["demo_3"] = written.without(demos["demo_3"], "next_obs")
-    faults = [dict(one.faults) for one in opened(file_of(demos))]
+    faults = [dict(episode.faults) for episode in opened(file_of(demos))]
     assert faults[0] == {}
     assert "lacks what other demonstrations have: reward" in str(faults[1])
     assert "has 5 rows; expected 2" in faults[2]["states"]
@@ -111,7 +113,7 @@ def test_a_wrong_number_of_samples_is_named(opened: Any) -> None:
     def fill(file: Any) -> None:
         written.write_file(file, written.demonstrations((2, 2)))["demo_1"].attrs["num_samples"] = 9
 
-    assert [dict(one.faults) != {} for one in opened(fill)] == [False, True]
+    assert [dict(episode.faults) != {} for episode in opened(fill)] == [False, True]
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -126,7 +128,7 @@ def test_one_damaged_demonstration_is_a_bad_episode_with_its_own_name(opened: An
 
     source = opened(fill)
     assert names(source) == ["demo_0", "demo_1", "demo_2"]
-    assert [bool(one.faults) for one in source] == [place == number for place in range(3)]
+    assert [bool(episode.faults) for episode in source] == [place == number for place in range(3)]
     assert list(source)[number].metadata["num_samples"] == 2
     assert names(opened(fill, "?where=num_samples>1")) == names(source)
 
@@ -141,20 +143,20 @@ def test_other_values_are_other_data(opened: Any) -> None:
         name: written.without(demo, "next_obs", "action_dict")
         for name, demo in written.demonstrations([2] * 18).items()
     }
-    ids = [[one.id for one in opened(file_of(demos))] for _ in range(2)]
+    ids = [[episode.id for episode in opened(file_of(demos))] for _ in range(2)]
     assert ids[0] == ids[1]
     for path in ("rewards", "actions"):
         demos["demo_8"][path][0] += 7
-        ids.append([one.id for one in opened(file_of(demos))])
+        ids.append([episode.id for episode in opened(file_of(demos))])
         assert [one != other for one, other in zip(*ids[-2:])].count(True) == 1
 
 
 @pytest.mark.parametrize("path", ["obs/robot0_eef_pos", "obs/agentview_image", "actions"])
 def test_other_rows_in_the_middle_are_other_data(opened: Any, path: str) -> None:
     demos = written.demonstrations((4, 3))
-    before = [one.id for one in opened(file_of(demos))]
+    before = [episode.id for episode in opened(file_of(demos))]
     demos["demo_1"][path][1] += 7
-    after = [one.id for one in opened(file_of(demos))]
+    after = [episode.id for episode in opened(file_of(demos))]
     assert [one == other for one, other in zip(before, after)] == [True, False]
 
 
@@ -164,13 +166,13 @@ def test_names_that_are_no_text_are_read(opened: Any) -> None:
         for name in (b"demo_0/\x80", b"demo_1/\x80"):
             h5py.Group(data.id)[name] = np.zeros(2)
 
-    assert [one.faults for one in opened(fill)] == [(), ()]
+    assert [episode.faults for episode in opened(fill)] == [(), ()]
 
 
 def test_ends_that_mean_something_else_have_other_names(opened: Any) -> None:
     demos = written.demonstrations((2, 3))
     nothing, terminal = (
-        [one.id for one in opened(file_of(demos), f"?done_means={means}")] for means in ("nothing", "terminal")
+        [episode.id for episode in opened(file_of(demos), f"?done_means={means}")] for means in ("nothing", "terminal")
     )
     assert not set(nothing) & set(terminal)
 
@@ -186,10 +188,10 @@ def test_metadata_are_what_all_demonstrations_have(opened: Any, tmp_path: Path) 
 
     source = opened(fill)
     assert codes(source) == {"last_step", "done_means", "left_out"}
-    for one in source:
-        assert one.metadata.keys() == source.metadata_spec().keys()
-        assert one.metadata["weight"].dtype == source.metadata_spec()["weight"].dtype == np.float64
-        assert one.metadata["parts"].tolist() == [b"part" * 100] * 4
+    for episode in source:
+        assert episode.metadata.keys() == source.metadata_spec().keys()
+        assert episode.metadata["weight"].dtype == source.metadata_spec()["weight"].dtype == np.float64
+        assert episode.metadata["parts"].tolist() == [b"part" * 100] * 4
     assert len(list(source)[1].metadata["ep_meta"]) == 4000
     assert names(opened(fill, "?where=only_here>2")) == ["demo_0"]
 
@@ -215,10 +217,10 @@ def test_states_of_other_sizes_are_free(opened: Any) -> None:
 
     source = opened(fill)
     assert spec_texts(source.spec())["states"] == "float64[?]"
-    assert all(not one.faults for one in source)
+    assert all(not episode.faults for episode in source)
     chosen = opened(fill, "?filter=one")
     assert spec_texts(chosen.spec())["states"] == "float64[11]"
-    assert [one.id for one in chosen] == [one.id for one in source][1:]
+    assert [episode.id for episode in chosen] == [episode.id for episode in source][1:]
 
 
 def test_mimicgen(opened: Any) -> None:
@@ -239,17 +241,17 @@ def test_libero(opened: Any) -> None:
     standing = opened(fill, "?align=before")
     assert codes(standing) == {"observations_after", "upside_down", "done_means", "last_step"}
     turned = opened(fill, "?flip=yes")
-    for one, plain, upright in zip(source, standing, turned, strict=True):
+    for episode, plain, upright in zip(source, standing, turned, strict=True):
         rows = len(plain) - 1
-        assert len(one) == rows
-        np.testing.assert_array_equal(one.columns["observation/ee_pos"], plain.columns["observation/ee_pos"][:-1])
-        np.testing.assert_array_equal(one.columns["robot_states"], plain.columns["robot_states"][:-1])
+        assert len(episode) == rows
+        np.testing.assert_array_equal(episode.columns["observation/ee_pos"], plain.columns["observation/ee_pos"][:-1])
+        np.testing.assert_array_equal(episode.columns["robot_states"], plain.columns["robot_states"][:-1])
         for path in ("action", "reward", "states"):
-            np.testing.assert_array_equal(one.columns[path][:-1], plain.columns[path][1:-1])
+            np.testing.assert_array_equal(episode.columns[path][:-1], plain.columns[path][1:-1])
         path = "observation/agentview_rgb"
-        np.testing.assert_array_equal(upright.columns[path], one.columns[path][:, ::-1])
-        assert one.metadata["language_instruction"] == b"open the drawer"
-    assert not {one.id for one in source} & {one.id for one in standing}
+        np.testing.assert_array_equal(upright.columns[path], episode.columns[path][:, ::-1])
+        assert episode.metadata["language_instruction"] == b"open the drawer"
+    assert not {episode.id for episode in source} & {episode.id for episode in standing}
     with pytest.raises(SourceError, match="align=before"):
         opened(fill, "?last_step=mark")
 
@@ -270,13 +272,13 @@ def test_a_column_that_only_some_demonstrations_have_is_told(opened: Any) -> Non
         demos[f"demo_{number}"] |= {"obs/object": np.ones((length, 2)), "next_obs/object": np.ones((length, 2))}
     source = opened(file_of(demos))
     assert "observation/object" not in spec_texts(source.spec())
-    assert all(not one.faults for one in source)
+    assert all(not episode.faults for episode in source)
     assert told(source, "left_out")["observation/object"].startswith("3 of 4 episodes looked at have it")
     chosen = opened(file_of(demos), "?episodes=1:")
-    assert all(one.columns["observation/object"].shape == (len(one), 2) for one in chosen)
+    assert all(episode.columns["observation/object"].shape == (len(episode), 2) for episode in chosen)
     assert "left_out" not in codes(chosen)
     most = opened(file_of(demos), "?spec_from=most")
-    assert [bool(one.faults) for one in most] == [True, False, False, False]
+    assert [bool(episode.faults) for episode in most] == [True, False, False, False]
     assert "observation/object" in told(most, "mixed_specs")
 
 
@@ -287,7 +289,7 @@ def test_a_demonstration_of_one_step_makes_no_column_of_what_has_one_row(opened:
         demo["initial_state/robot/joints"] = np.ones((1, 9))
     source = opened(file_of(demos), options)
     assert "initial_state/robot/joints" not in spec_texts(source.spec())
-    assert all(not one.faults for one in source)
+    assert all(not episode.faults for episode in source)
     assert any("initial_state/robot/joints" in notice.text for notice in source.notices)
 
 
@@ -332,12 +334,12 @@ def test_isaac_lab(opened: Any) -> None:
         joints = "articulation/robot/joint_position"
         plain = {path, "action/arm", "action/gripper", f"states/{joints}", "is_first", "is_last"}
         assert set(spec_texts(source.spec())) == plain
-        for one, found in zip(source, demos, strict=True):
+        for episode, found in zip(source, demos, strict=True):
             length = len(found["actions/arm"])
-            assert len(one) == length + 1
-            np.testing.assert_array_equal(one.columns[path][:length], found[name])
-            np.testing.assert_array_equal(one.columns["action/gripper"][:length], found["actions/gripper"])
-            np.testing.assert_array_equal(one.columns[f"states/{joints}"][:length], found[f"states/{joints}"])
+            assert len(episode) == length + 1
+            np.testing.assert_array_equal(episode.columns[path][:length], found[name])
+            np.testing.assert_array_equal(episode.columns["action/gripper"][:length], found["actions/gripper"])
+            np.testing.assert_array_equal(episode.columns[f"states/{joints}"][:length], found[f"states/{joints}"])
         assert f"initial_state/{joints}" in told(source, "left_out")[""]
         after = next(iter(opened(fill, "?align=after")))
         np.testing.assert_array_equal(after.columns[path], demos[0][name])

@@ -214,7 +214,7 @@ WANTED = {
 @pytest.mark.parametrize("name", WANTED)
 def test_it_makes_what_learners_want(name: str) -> None:
     columns = recipes_of(transform_of(FOLDER / f"{name}.yaml"), DATASETS[name])
-    made = {path: str(one.spec) for path, one in columns.items()}
+    made = {path: str(column.spec) for path, column in columns.items()}
     assert made.items() >= WANTED[name].items()
     assert "string[]" in made.values()  # the instruction
     assert not any(path.startswith(("action/", "action_dict")) for path in made)

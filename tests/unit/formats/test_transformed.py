@@ -112,14 +112,14 @@ def slowly(columns: dict[str, Array], transform: Transform) -> dict[str, Array]:
         columns["action"] = action
     if transform.select:
         always = ("reward", "discount", "is_first", "is_last", "is_terminal")
-        columns = {path: one for path, one in columns.items() if named(path, (*transform.select, *always))}
-    columns = {path: one for path, one in columns.items() if not named(path, transform.drop)}
+        columns = {path: column for path, column in columns.items() if named(path, (*transform.select, *always))}
+    columns = {path: column for path, column in columns.items() if not named(path, transform.drop)}
     for path, text in transform.resize.items():
         columns[path] = resize_images(columns[path], Size.parse(text))
     for path, text in transform.encode.items():
         columns[path] = np.array([*map(pillow_file, columns[path], [text] * 9)], object)
     for old, new in transform.rename.items():
-        columns = {new + path[len(old) :] if named(path, [old]) else path: one for path, one in columns.items()}
+        columns = {new + path[len(old) :] if named(path, [old]) else path: column for path, column in columns.items()}
     first = transform.drop_first_rows
     last = max(transform.drop_last_rows, "observation/state" in transform.make)
     columns = {path: column[first : len(column) - last].copy() for path, column in columns.items()}
@@ -324,10 +324,12 @@ def test_names_counts_and_shards_are_those_of_the_source() -> None:
     plain = source()
     changed = transformed(plain, WHOLE)
     assert (changed.name, changed.episode_count) == (plain.name, plain.episode_count)
-    assert [one.id for one in changed] == [one.id for one in plain] == [one.id for one in changed]
+    assert (
+        [episode.id for episode in changed] == [episode.id for episode in plain] == [episode.id for episode in changed]
+    )
     for index in range(2):
         shard = changed.shard(index, 2)
-        assert [one.id for one in shard] == [one.id for one in plain.shard(index, 2)]
+        assert [episode.id for episode in shard] == [episode.id for episode in plain.shard(index, 2)]
         assert flatten(shard.spec()) == flatten(changed.spec())
     assert changed.shard(0, 5).shard(0, 2).spec() == changed.spec()
     with pytest.raises(SourceError, match="shard 2 of 2"):

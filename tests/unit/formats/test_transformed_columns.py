@@ -44,12 +44,12 @@ ROBOT = {
 def made(**options: Any) -> dict[str, str]:
     """Path -> spec in words, without RLDS' own fields."""
     columns = recipes_of(Transform(**options), ROBOT)
-    return {path: str(one.spec) for path, one in columns.items() if path not in FIELDS}
+    return {path: str(column.spec) for path, column in columns.items() if path not in FIELDS}
 
 
 def test_nothing_changes_nothing() -> None:
     columns = recipes_of(Transform(), ROBOT)
-    assert {path: one.spec for path, one in columns.items()} == ROBOT
+    assert {path: column.spec for path, column in columns.items()} == ROBOT
     assert left_out(columns, ROBOT) == ()
 
 
@@ -75,7 +75,7 @@ def test_drop_leaves_out_after_select() -> None:
 
 def test_the_action_takes_the_place_of_its_nest() -> None:
     columns = recipes_of(Transform(action="concat(rotation/delta, gripper, /observation/state)"), ROBOT)
-    assert {path: str(one.spec) for path, one in columns.items() if path.startswith("action")} == {
+    assert {path: str(column.spec) for path, column in columns.items() if path.startswith("action")} == {
         "action": "float64[11]"
     }
     assert columns["action"].reads == ("action/rotation/delta", "action/gripper", "observation/state")

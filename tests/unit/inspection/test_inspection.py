@@ -244,7 +244,7 @@ def test_a_view_may_be_written_as_in_yaml() -> None:
 
 def test_several_tables_have_views_of_their_own() -> None:
     found = rlds2reverb.inspect("bundled:cartpole", {"a": "episode", "b": view_of("two_step")}, limit=2)
-    assert [(table, one.view) for table, one in found.outputs.items()] == [("a", "episode"), ("b", "two_step")]
+    assert [(table, output.view) for table, output in found.outputs.items()] == [("a", "episode"), ("b", "two_step")]
 
 
 @pytest.mark.parametrize(

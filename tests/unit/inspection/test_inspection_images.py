@@ -89,10 +89,10 @@ class OfAnySize(Pictures):
         return map_with_path(leaf, super().spec())
 
     def __iter__(self) -> Iterator[Episode]:
-        for one in super().__iter__():
-            column = one.columns[CAMERA].copy()
+        for episode in super().__iter__():
+            column = episode.columns[CAMERA].copy()
             column[0] = self._file or column[0]
-            yield one.with_only_columns({**one.columns, CAMERA: column})
+            yield episode.with_only_columns({**episode.columns, CAMERA: column})
 
 
 @pytest.mark.parametrize(

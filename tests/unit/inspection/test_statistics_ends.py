@@ -16,7 +16,7 @@ from rlds2reverb.prepare.conventions import fill_absent
 NAN = float("nan")
 
 
-def episode(action: Any, reward: Any, discount: Any, terminal: bool, last: bool = True) -> Episode:
+def make_episode(action: Any, reward: Any, discount: Any, terminal: bool, last: bool = True) -> Episode:
     rows = len(action)
     at = np.arange(rows)
     return Episode(
@@ -32,20 +32,20 @@ def episode(action: Any, reward: Any, discount: Any, terminal: bool, last: bool 
     )
 
 
-OPEN_X = episode([1, 1, 1], [0, 0, 1], [1, 1, 1], terminal=True)
-OPEN_X_FAILED = episode([1, 1, 1], [0, 0, 1], [1, 1, 1], terminal=False)
-RLDS_TERMINAL = episode([1, 1, 0], [1, 1, 0], [1, 0, 0], terminal=True)
-RLDS_TRUNCATED = episode([1, 1, 0], [1, 1, 0], [1, 1, 1], terminal=False)
-D4RL_TIMEOUT = episode([1, 1, 0], [1, 1, 0], [1, 1, 0], terminal=False)
-NO_NEXT_TIMEOUT = episode([1, 1, 1], [1, 1, 1], [1, 1, 1], terminal=False)
-ENV_LOGGER_CUT = episode([1, 1, 0], [1, 1, 0], [1, 1, 1], terminal=False, last=False)
-DMLAB = episode([1, 1, 1], [0, 1, 0], [1, 0, 0], terminal=False)
+OPEN_X = make_episode([1, 1, 1], [0, 0, 1], [1, 1, 1], terminal=True)
+OPEN_X_FAILED = make_episode([1, 1, 1], [0, 0, 1], [1, 1, 1], terminal=False)
+RLDS_TERMINAL = make_episode([1, 1, 0], [1, 1, 0], [1, 0, 0], terminal=True)
+RLDS_TRUNCATED = make_episode([1, 1, 0], [1, 1, 0], [1, 1, 1], terminal=False)
+D4RL_TIMEOUT = make_episode([1, 1, 0], [1, 1, 0], [1, 1, 0], terminal=False)
+NO_NEXT_TIMEOUT = make_episode([1, 1, 1], [1, 1, 1], [1, 1, 1], terminal=False)
+ENV_LOGGER_CUT = make_episode([1, 1, 0], [1, 1, 0], [1, 1, 1], terminal=False, last=False)
+DMLAB = make_episode([1, 1, 1], [0, 1, 0], [1, 0, 0], terminal=False)
 
 
 def ends_of(*episodes: Episode) -> Ends:
     ends = Ends()
-    for one in episodes:
-        ends.add(one)
+    for episode in episodes:
+        ends.add(episode)
     return ends
 
 

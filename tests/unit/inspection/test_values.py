@@ -27,7 +27,7 @@ from tests.support.profiles import examples
 from tests.support.workers_in_threads import InThreads
 
 
-def episode(number: int, rows: int, is_real: bool = False) -> Episode:
+def make_episode(number: int, rows: int, is_real: bool = False) -> Episode:
     """Whether the last row's action was recorded, or is the zeros of RLDS."""
     rng, at = np.random.default_rng(number), np.arange(rows)
     action = rng.normal(1, 2, size=(rows, 3)).astype(np.float32)
@@ -48,11 +48,11 @@ def episode(number: int, rows: int, is_real: bool = False) -> Episode:
     )
 
 
-EPISODES = [episode(number, 3 + number, number % 2 == 0) for number in range(6)]
+EPISODES = [make_episode(number, 3 + number, number % 2 == 0) for number in range(6)]
 
 
 def actions_of(episodes: list[Episode]) -> list[Array]:
-    columns = [one.columns["action"] for one in episodes]
+    columns = [episode.columns["action"] for episode in episodes]
     return [column if column[-1].any() else column[:-1] for column in columns]
 
 
@@ -68,15 +68,15 @@ def test_steps_that_are_real_count_and_nothing_else() -> None:
     found = rlds2reverb.statistics(EpisodeList(EPISODES, "robots"))
     assert set(found) == {"observation/state", "action", "reward", "discount"}
     check(found["action"], np.concatenate(actions_of(EPISODES)))
-    check(found["observation/state"], np.concatenate([one.columns["observation/state"] for one in EPISODES]))
+    check(found["observation/state"], np.concatenate([episode.columns["observation/state"] for episode in EPISODES]))
     assert (found.source, found.trajectories, found.transitions) == ("robots", 6, sum(map(len, actions_of(EPISODES))))
-    pixels = np.concatenate([one.columns["observation/image"].reshape(-1, 3) for one in EPISODES])
+    pixels = np.concatenate([episode.columns["observation/image"].reshape(-1, 3) for episode in EPISODES])
     check(rlds2reverb.statistics(EpisodeList(EPISODES, "robots"), images=True)["observation/image"], pixels)
 
 
 @pytest.mark.parametrize("view", [None, "two_step"])
 def test_a_last_observation_that_a_reader_repeated_does_not_count(view: str | None) -> None:
-    one = episode(1, 6)
+    one = make_episode(1, 6)
     observed = {path: column.copy() for path, column in one.columns.items() if path.startswith("observation")}
     for column in observed.values():
         column[-1] = column[-2]
@@ -95,7 +95,7 @@ def test_a_last_observation_that_a_reader_repeated_does_not_count(view: str | No
 @pytest.mark.parametrize("view", [None, "chunk:history=0:1,horizon=1"])
 @pytest.mark.parametrize("is_still", [False, True])
 def test_the_rows_before_a_gap_count_whatever_is_in_them(view: str | None, is_still: bool) -> None:
-    one = episode(1, 9, is_real=True)
+    one = make_episode(1, 9, is_real=True)
     columns = {path: column.copy() for path, column in one.columns.items()}
     for path in ("observation/state", "observation/image"):
         columns[path][3] = columns[path][2]
@@ -113,7 +113,7 @@ def test_the_rows_before_a_gap_count_whatever_is_in_them(view: str | None, is_st
 
 
 def test_bad_episodes_do_not_count() -> None:
-    bad = episode(9, 5).with_columns(action=np.full((5, 3), np.nan, np.float32))
+    bad = make_episode(9, 5).with_columns(action=np.full((5, 3), np.nan, np.float32))
     found = rlds2reverb.statistics(EpisodeList([*EPISODES, bad], "robots"))
     assert found.trajectories == 6 and (found["action"].not_finite == 0).all()
 
@@ -134,8 +134,8 @@ def test_relative_chunks_count_without_what_is_padded(masks: str) -> None:
     view = f"chunk:history=2,horizon=2,relative=first,masks={masks}"
     found = rlds2reverb.statistics(EpisodeList(EPISODES, "robots"), view=view)
     actions, states = [], []
-    for one in EPISODES:
-        action, state = one.columns["action"], one.columns["observation/state"]
+    for episode in EPISODES:
+        action, state = episode.columns["action"], episode.columns["observation/state"]
         for at in range(len(action) - 1):
             actions += [action[step] - action[at] for step in range(at, min(at + 2, len(action) - 1))]
             states += [state[step] for step in range(max(0, at - 1), at + 1)]
@@ -147,12 +147,12 @@ def test_relative_chunks_count_without_what_is_padded(masks: str) -> None:
 def test_rows_that_a_view_adds_do_not_count() -> None:
     found = rlds2reverb.statistics(EpisodeList(EPISODES, "robots"), view="frame_stack:frames=3")
     expected = []
-    for one in EPISODES:
-        state = one.columns["observation/state"]
+    for episode in EPISODES:
+        state = episode.columns["observation/state"]
         for at in range(len(state) - 1):
             expected += [state[step] for step in range(max(0, at - 2), at + 1)]
     check(found["observation/state"], np.stack(expected))
-    check(found["action"], np.concatenate([one.columns["action"][:-1] for one in EPISODES]))
+    check(found["action"], np.concatenate([episode.columns["action"][:-1] for episode in EPISODES]))
 
 
 @examples(20)
@@ -225,9 +225,9 @@ def test_the_command_refuses_what_makes_no_sense(arguments: list[str], words: st
 
 
 def test_a_form_that_lacks_a_column_is_refused_before_anything_is_read() -> None:
-    apart = [one.with_columns(**{"action/arm": one.columns["action"]}) for one in EPISODES]
+    apart = [episode.with_columns(**{"action/arm": episode.columns["action"]}) for episode in EPISODES]
     source = EpisodeList(
-        [replace(one, columns={p: c for p, c in one.columns.items() if p != "action"}) for one in apart]
+        [replace(episode, columns={p: c for p, c in episode.columns.items() if p != "action"}) for episode in apart]
     )
     with pytest.raises(ConfigError, match="make it with a transform"):
         inspect_source(source, {"replay": view_of("two_step")}, statistics=StatisticsChoice(form="openvla"))

@@ -110,5 +110,5 @@ def test_progress_counts_episodes_and_steps_over_all_workers(
     told: list[Progress] = []
     wanted = InspectJob(NamedSource(EpisodeList(episodes, "test")))
     inspect_by_workers(wanted, lambda job: InThreads(job, workers, lost), most, told.append)
-    assert {one.episode_count for one in told} == {count}
+    assert {progress.episode_count for progress in told} == {count}
     assert (told[-1].episodes, told[-1].steps) == (count, sum(map(len, episodes)))

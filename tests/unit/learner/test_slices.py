@@ -44,7 +44,7 @@ def drawn(lengths: list[int], spec: SliceSpec, count: int, weights: Any = None) 
     while found.total() < count:
         batch = cutting.next(samples)
         assert isinstance(batch, CutBatch)
-        found.update(zip([int(one[0]) for one in batch.columns[0]], batch.start.tolist()))
+        found.update(zip([int(row[0]) for row in batch.columns[0]], batch.start.tolist()))
     return found
 
 
@@ -520,8 +520,8 @@ def test_several_threads_share_the_slices(threads: int) -> None:
         sampler = client.sample("replay", 7, slices=SliceSpec(4, per_episode=2), samples=40)
         found: list[Batch] = []
         running = [threading.Thread(target=lambda: found.extend(sampler)) for _ in range(threads)]
-        for one in running:
-            one.start()
-        for one in running:
-            one.join(60)
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join(60)
     assert slices_of(found) == dict.fromkeys(range(1, 41), 2)

@@ -18,7 +18,7 @@ def portrait(size: PortraitSize = LARGE, metadata: dict[str, Any] | None = None,
     made = robot(0)
     there = {path: column for path, column in made.columns.items() if path != "language_instruction"}
     episode = replace(made, columns={**there, **columns}, metadata=metadata or {})
-    return portrait_of(episode, {path: column_spec(one) for path, one in episode.columns.items()}, 1.0, size)
+    return portrait_of(episode, {path: column_spec(column) for path, column in episode.columns.items()}, 1.0, size)
 
 
 @pytest.mark.parametrize(

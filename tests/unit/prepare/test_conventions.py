@@ -310,7 +310,7 @@ def test_what_the_transform_reads_must_be_as_the_spec_says(path: str, column: Ar
     assert (found[0].code, found[0].path) == ("untransformed", path)
     assert reason in found[0].detail
     made = "action" if path.startswith("action") else "observation/image"
-    assert ("missing_column", made) in [(one.code, one.path) for one in found]
+    assert ("missing_column", made) in [(problem.code, problem.path) for problem in found]
 
 
 def test_two_errors_do_not_make_a_right_action() -> None:
@@ -318,7 +318,7 @@ def test_two_errors_do_not_make_a_right_action() -> None:
     bad = with_column("action/arm", np.zeros((4, 1), np.float32)).columns
     bad = {**bad, "action/mode": np.zeros((4, 3), np.int32)}
     found = problems(robot(1).with_only_columns(bad), swapped)
-    assert [one.path for one in found if one.code == "untransformed"] == ["action/arm", "action/mode"]
+    assert [problem.path for problem in found if problem.code == "untransformed"] == ["action/arm", "action/mode"]
 
 
 def test_an_integer_that_float32_does_not_hold_is_refused() -> None:
@@ -340,7 +340,7 @@ def test_images_without_pixels_are_refused_where_sizes_are_free() -> None:
     changed = transformed(Free(episodes), Transform(select=["*/image", "action"], resize={"observation/image": "2x2"}))
     empty, *good = changed
     assert empty.faults == (("observation/image", "images of 0x5 pixels cannot be resized"),)
-    assert [one.columns["observation/image"].shape for one in good] == [(4, 2, 2, 3)] * 2
+    assert [episode.columns["observation/image"].shape for episode in good] == [(4, 2, 2, 3)] * 2
 
 
 def test_what_is_only_taken_is_left_to_validation_under_its_new_name() -> None:
@@ -355,7 +355,7 @@ def test_a_column_that_the_dataset_does_not_have_is_neither_hidden_nor_taken_for
         ("extra_column", "surplus")
     ]
     found = problems(with_column("proprio", np.zeros((4, 2), np.float32)))
-    assert [(one.code, one.path) for one in found] == [("untransformed", "proprio")]
+    assert [(problem.code, problem.path) for problem in found] == [("untransformed", "proprio")]
 
 
 def test_an_episode_without_steps_is_one() -> None:

@@ -60,7 +60,7 @@ def ended_by(observation: np.ndarray, last: np.ndarray) -> np.ndarray:
 
 def told(episodes: Any, conventions: Conventions = Conventions()) -> list[str]:
     """Ids of the episodes that are told."""
-    return [one.id for one, problems in with_problems_of_ends(episodes, conventions) if problems]
+    return [episode.id for episode, problems in with_problems_of_ends(episodes, conventions) if problems]
 
 
 def poisoned(rng: np.random.Generator, count: int, owner: int = 0, rows: int = 20) -> list[Episode]:
@@ -83,7 +83,7 @@ class TestAFalseEnd:
         for one in shared:
             mixed += [one, *(episode_of(walk(rng, 12)) for _ in range(between))]
         found = told(mixed)
-        assert found == [one.id for one in shared][-len(found) :]
+        assert found == [episode.id for episode in shared][-len(found) :]
         assert len(found) >= len(shared) - 2  # the first ones may have gone before the third showed it
 
     @pytest.mark.parametrize("dtype", [np.float16, np.float64, ">f4"])
@@ -110,7 +110,7 @@ class TestAFalseEnd:
     def test_of_two_files_in_one_dataset_is_told_of_both(self) -> None:
         rng = np.random.default_rng(4)
         both = [*poisoned(rng, 9), *poisoned(rng, 9)]
-        both = [episode_of(one.columns["observation"], f"{number}") for number, one in enumerate(both)]
+        both = [episode_of(episode.columns["observation"], f"{number}") for number, episode in enumerate(both)]
         order = rng.permutation(len(both))
         assert len(told([both[number] for number in order])) >= len(both) - 4
 
@@ -340,10 +340,12 @@ def test_a_reading_goes_on_as_if_it_had_not_stopped(seed: int) -> None:
     episodes = mixture(seed)
     seen: list[tuple[str, list[Problem]]] = []
     clear: list[tuple[int, Endings]] = []
-    for one, problems in with_problems_of_ends(episodes, on_clear=lambda endings: clear.append((len(seen), endings))):
-        seen.append((one.id, problems))
+    for episode, problems in with_problems_of_ends(
+        episodes, on_clear=lambda endings: clear.append((len(seen), endings))
+    ):
+        seen.append((episode.id, problems))
     assert any(problems for _, problems in seen)
     assert clear[-1][0] == len(episodes)
     for done, endings in clear:
         rest = with_problems_of_ends(episodes[done:], endings=endings_of(state_of(endings)))
-        assert seen[done:] == [(one.id, problems) for one, problems in rest]
+        assert seen[done:] == [(episode.id, problems) for episode, problems in rest]

@@ -198,7 +198,7 @@ def test_an_inspection_counts_the_files_of_each_mode(views: dict[str, Any], kept
     every = inspect_source(MIXED.with_encoded(kept), views).findings.notices
     notices = [notice for notice in every if notice.code != "last_actions"]
     told = {notice.text.split(" of the mode ")[1].partition(",")[0]: notice for notice in notices}
-    assert {mode: (one.code, one.path, one.count) for mode, one in told.items()} == dict.fromkeys(
+    assert {mode: (problem.code, problem.path, problem.count) for mode, problem in told.items()} == dict.fromkeys(
         ("L", "P", "RGBA", "LA", "I;16", "1"), ("image_mode", CAMERA, 2)
     )
     assert all(notice.is_note for notice in notices)

@@ -47,7 +47,7 @@ def anchors(prepared: Prepared) -> list[list[int]]:
 def test_every_episode_comes_once_in_order_and_the_bad_ones_are_counted() -> None:
     ready = opened("two_step", episodes=(an_episode(4, "a"), bad(3), an_episode(2, "b")), on_invalid="skip")
     found = list(ready)
-    assert [(one.episode.id, one.is_good) for one in found] == [("a", True), ("bad", False), ("b", True)]
+    assert [(prepared.episode.id, prepared.is_good) for prepared in found] == [("a", True), ("bad", False), ("b", True)]
     assert "discount_range" in [problem.code for problem in found[1].problems]
     one = ready.preparer()
     for episode, others in ready.read():
@@ -70,7 +70,7 @@ def test_without_outputs_an_episode_is_normalised_and_not_cut() -> None:
 
 def test_absent_fields_are_filled() -> None:
     whole = an_episode(4)
-    left = whole.with_only_columns({path: one for path, one in whole.columns.items() if path != "discount"})
+    left = whole.with_only_columns({path: column for path, column in whole.columns.items() if path != "discount"})
     ready = opened("two_step", episodes=(left,))
     assert ready.filled == ("discount",)
     assert "discount" not in ready.recorded_spec
@@ -177,7 +177,7 @@ def test_a_silent_reading_reports_no_bad_episode_again(tmp_path: Path) -> None:
     ready = opened(episodes=(bad(4),), on_invalid="quarantine", quarantine=tmp_path / "bad.jsonl")
     list(ready)
     written = (tmp_path / "bad.jsonl").read_text()
-    assert [one.is_good for one in ready.silent()] == [False]
+    assert [prepared.is_good for prepared in ready.silent()] == [False]
     assert (tmp_path / "bad.jsonl").read_text() == written
 
 

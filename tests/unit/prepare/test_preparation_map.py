@@ -84,7 +84,9 @@ def test_a_function_gets_pixels_or_the_files_that_are_asked_for_also_in_a_conver
 
 def test_filters_see_what_is_recorded_and_a_transform_what_is_made() -> None:
     options: dict[str, Any] = {"map": NORM, "where": "length>4", "transform": "select=observation_norm,action"}
-    assert [len(episode) for episode in made(**options)] == [len(one) - 1 for one in EPISODES if len(one) > 4]
+    assert [len(episode) for episode in made(**options)] == [
+        len(episode) - 1 for episode in EPISODES if len(episode) > 4
+    ]
     assert {"observation_norm", "action", "reward"} <= set(made(**options)[0].columns)
     assert "observation" not in made(**options)[0].columns
 

@@ -63,7 +63,7 @@ def test_a_transform_adds_no_faults_to_an_episode_that_cannot_be_read() -> None:
     good = strategies.episode(np.random.default_rng(0), 4, episode_id="good")
     broken = Episode({}, id="broken", faults=(("reward", "17 rows"),))
     chosen = transformed(EpisodeList([good, broken]), Transform(drop=("reward",)))
-    assert [one.faults for one in chosen] == [(), broken.faults]
+    assert [episode.faults for episode in chosen] == [(), broken.faults]
 
 
 SEEDS = st.integers(0, 2**32 - 1)

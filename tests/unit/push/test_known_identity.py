@@ -155,8 +155,8 @@ def test_a_ledger_without_sources_is_known_by_its_count(tmp_path: Path) -> None:
 def keyed(**columns: Any) -> list[Episode]:
     made = [strategies.episode(np.random.default_rng(number), 4) for number in range(6)]
     return [
-        replace(one.with_columns(**columns), id="", metadata={"episode_id": np.int64(number)}, where=f"x#{number}")
-        for number, one in enumerate(made)
+        replace(episode.with_columns(**columns), id="", metadata={"episode_id": np.int64(number)}, where=f"x#{number}")
+        for number, episode in enumerate(made)
     ]
 
 

@@ -87,7 +87,7 @@ class TestItems:
 
     def bounds(self, server: Server, *arguments: Any, **options: Any) -> dict[str, tuple[int, int | None, bool | None]]:
         tables = planned(server, *arguments, **options).as_dict()["tables"]
-        return {name: (one["least_items"], one["most_items"], one["fits"]) for name, one in tables.items()}
+        return {name: (table["least_items"], table["most_items"], table["fits"]) for name, table in tables.items()}
 
     @pytest.mark.parametrize(
         ("view", "options", "least", "most"),

@@ -391,7 +391,7 @@ class TestCapacity:
     ) -> None:
         more = {**more, **({"ledger": tmp_path / "l.db"} if "ledger" in more else {})}
         source = [episode for rows in (1, 4, 9) for episode in episodes(2, rows)][2:]
-        made = sum(len(view_of(view).cut(one).anchors) for one in source)
+        made = sum(len(view_of(view).cut(episode).anchors) for episode in source)
         for size in (made - 1, made):
             server = Server({"replay": table_info(max_size=size)})
             if size == made:
@@ -561,9 +561,9 @@ def buffer() -> Source:
 
 def test_it_reads_shards_and_is_pushed() -> None:
     source = buffer()
-    whole = [one.id for one in source]
+    whole = [episode.id for episode in source]
     assert len(set(whole)) == source.episode_count == 5
-    assert [one.id for one in source.shard(1, 2)] == whole[1::2]
+    assert [episode.id for episode in source.shard(1, 2)] == whole[1::2]
     server = in_memory.Server()
     in_memory.push(server, source)
     assert len(server.items["replay"]) == 5 * 3
@@ -574,7 +574,7 @@ def test_open_source_hands_it_on() -> None:
     opened = open_source(source)
     assert opened.name == "my buffer"
     assert opened.episode_count == 5
-    assert [one.id for one in opened] == [one.id for one in source]
+    assert [episode.id for episode in opened] == [episode.id for episode in source]
     assert opened.spec() == source.spec()
 
 

@@ -205,7 +205,7 @@ def test_a_server_that_is_lost_ends_the_push_which_says_what_is_stored_where(tmp
     report = caught.value.report
     assert report is not None
     check_sums(report)
-    stored = {address: one.episodes_pushed for address, one in report.servers.items()}
+    stored = {address: server_report.episodes_pushed for address, server_report in report.servers.items()}
     assert stored["a:8000"] == report.servers["a:8000"].episodes_read  # what the others got is confirmed
     assert stored["c:8000"] == report.servers["c:8000"].episodes_read
 

@@ -205,7 +205,7 @@ def test_the_shipped_prometheus_peers_and_probes_are_let_in(file: str) -> None:
     services = parse((CHECKOUT / "docker-compose.yml").read_text())["services"]
     servers = {name: one for name, one in services.items() if re.fullmatch(r"replay(-\d)?", name)}
     config = CHECKOUT / "configs" / "server.yaml"
-    https = {name: load(config, (), {**image, **one["environment"]}).http for name, one in servers.items()}
+    https = {name: load(config, (), {**image, **server["environment"]}).http for name, server in servers.items()}
     scraped = parse((CHECKOUT / "server" / "prometheus" / file).read_text())["scrape_configs"]
     targets = [target for one in scraped for group in one["static_configs"] for target in group["targets"]]
     assert targets == [f"{name}:{http.port}" for name, http in https.items()][: len(targets)]

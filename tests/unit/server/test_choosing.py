@@ -146,7 +146,7 @@ def test_nothing_newer_is_passed_over_in_silence(
         return
     found, passed = choose(store, start_empty)
     assert (None if found is None else which(found)) == (len(states) - len(newer) if "valid" in states else None)
-    assert [one.is_readable for one in passed] == [state == "broken" for state in newer]
+    assert [checkpoint.is_readable for checkpoint in passed] == [state == "broken" for state in newer]
     assert all(one.path.exists() for one in passed)
     shutil.rmtree(store.folder)
 
@@ -179,7 +179,7 @@ def test_a_permission_says_nothing_of_the_content(
     as_nobody()
     found = survey(store.kept)
     assert "cannot be read (Permission denied)" in found.refusal()
-    assert [one.is_readable for one in found.unloaded] == [False]
+    assert [checkpoint.is_readable for checkpoint in found.unloaded] == [False]
     assert (found.checkpoint is None) == (not locked)
     with pytest.raises(CheckpointUnreadable, match="Permission denied"):
         find_checkpoint(open_to_all / "c")
@@ -269,7 +269,7 @@ def test_a_pipe_in_another_experiment_hangs_nobody(tmp_path: Path, kind: str, na
     os.mkfifo(pipe)
     if kind == "folder":
         found = find_checkpoint(path)
-        assert (found.folder.name, [one.path for one in found.unloaded]) == ("000001", [newest.folder])
+        assert (found.folder.name, [checkpoint.path for checkpoint in found.unloaded]) == ("000001", [newest.folder])
         looked = outlook(CheckpointSection(folder=str(tmp_path / "new"), start_from=str(path)), TABLES)
         assert (looked.refusal, "passed over" in looked.notes[0]) == ("", True)
     else:

@@ -157,7 +157,9 @@ def test_a_restart_after_a_kill_keeps_the_history(browser: Any, forks: Forks, tm
         first.stop(signal.SIGKILL)
     with Server(forks, tmp_path, config).until_ready() as second:
         past = second.get("/history.json")[1]
-        assert [(one["generation"], one["reason"]) for one in past["checkpoints"]] == [(1, "request")]
+        assert [(checkpoint["generation"], checkpoint["reason"]) for checkpoint in past["checkpoints"]] == [
+            (1, "request")
+        ]
         assert len(past["runs"]) == 2
         opened = Page(browser, second.url)
         sync_api.expect(opened.view.locator("#timeline rect.written")).to_have_count(1, timeout=60_000)
@@ -165,7 +167,10 @@ def test_a_restart_after_a_kill_keeps_the_history(browser: Any, forks: Forks, tm
         opened.view.close()
         assert second.stop() == 0
     with Server(forks, tmp_path, config).until_ready() as third:
-        assert [one["reason"] for one in third.get("/history.json")[1]["checkpoints"]] == ["request", "shutdown"]
+        assert [checkpoint["reason"] for checkpoint in third.get("/history.json")[1]["checkpoints"]] == [
+            "request",
+            "shutdown",
+        ]
 
 
 @contextmanager

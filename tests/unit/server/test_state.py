@@ -73,7 +73,7 @@ def told(http: FlaskClient) -> tuple[bool, bool, list[str]]:
     """What /readyz says, then what /metrics says, and the tables of /status.json."""
     ready = http.get("/readyz").status_code == 200
     measured = "replay_ready 1.0" in http.get("/metrics").get_data(as_text=True)
-    return ready, measured, [one["name"] for one in http.get("/status.json").get_json()["tables"]]
+    return ready, measured, [table["name"] for table in http.get("/status.json").get_json()["tables"]]
 
 
 def test_who_was_told_that_it_is_ready_finds_the_same_everywhere(
@@ -135,7 +135,7 @@ def test_who_asks_again_and_again_adds_nothing_to_the_history() -> None:
 
 def test_the_words_of_a_limiter_are_whole_whatever_the_table_is_called(state: ServerState) -> None:
     state.monitor.look()
-    words = {one["name"]: one["limiter"] for one in status(state)["tables"]}
+    words = {table["name"]: table["limiter"] for table in status(state)["tables"]}
     assert words[NAME] == words["other"]
     assert words[NAME]["inserts"].startswith("inserts may go on (")
 

@@ -343,7 +343,7 @@ def test_a_checkpoint_of_another_experiment_is_found_in_any_of_its_forms(store: 
     assert find_checkpoint(of_reverb) == ChosenCheckpoint(of_reverb)
     truncate(newest.folder / "items.tfrecord", np.random.default_rng(0))
     found = find_checkpoint(store.folder)
-    assert (found.folder.name, [one.path for one in found.unloaded]) == ("000001", [newest.folder])
+    assert (found.folder.name, [checkpoint.path for checkpoint in found.unloaded]) == ("000001", [newest.folder])
     with pytest.raises(CheckpointError, match=r"items\.tfrecord"):
         find_checkpoint(newest.folder)
     (of_reverb / "chunks.tfrecord").write_bytes(b"x")

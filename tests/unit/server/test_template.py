@@ -105,7 +105,7 @@ def test_a_server_starts_from_it_and_the_push_in_its_head_fills_it_up_to_the_roo
     (room,) = re.findall("^# max_size leaves room for at least a tenth more: (.*)[.] A full", written, re.MULTILINE)
     with rlds2reverb.connect(address) as client:
         tables = client.server_info().tables
-    free = [f"{one.max_size - one.current_size} in {shlex.quote(name)}" for name, one in tables.items()]
+    free = [f"{table.max_size - table.current_size} in {shlex.quote(name)}" for name, table in tables.items()]
     assert sorted(free) == sorted(room.split(", "))
     assert all(0 < table.current_size < table.max_size for table in tables.values())
 

@@ -72,12 +72,12 @@ def sent(store: CheckpointStore, place: BucketPath, *numbers: int, keep: int = 3
 
 def objects_in(place: BucketPath) -> list[str]:
     objects.forget()
-    return [str(one.relative_to(place)) for one in place.walk()]
+    return [str(path.relative_to(place)) for path in place.walk()]
 
 
 def whole(place: BucketPath) -> list[int]:
     objects.forget()
-    return [one.number for one in look(place).whole]
+    return [checkpoint.number for checkpoint in look(place).whole]
 
 
 def left_in(folder: Path) -> list[Path]:
@@ -89,7 +89,7 @@ def test_checkpoints_are_sent_as_they_come_and_the_oldest_go(store: CheckpointSt
     uploads = sent(store, place, 1, 2, 3, 4, keep=2)
     wait_until(lambda: uploads.state.count == 2)
     assert whole(place) == [4, 3]
-    assert {one.split("/")[1] for one in objects_in(place) if GENERATIONS in one} == {"000003", "000004"}
+    assert {name.split("/")[1] for name in objects_in(place) if GENERATIONS in name} == {"000003", "000004"}
     status = uploads.status()
     assert (status["generations"], status["last"]["generation"], status["behind_seconds"]) == (2, 4, 0)
     assert (status["failures"], status["last_error"], status["sending"], status["waiting"]) == (0, "", None, 0)
@@ -134,7 +134,7 @@ def test_a_damaged_one_is_never_taken(
     with start_from(section, tmp_path / FETCHED) as found:
         assert found is not None
         assert (found.number, which_copy(found.folder, store)) == (1, 1)
-        passed_over = [one.path for one in found.unloaded]
+        passed_over = [checkpoint.path for checkpoint in found.unloaded]
     assert passed_over == ([] if (name, how) == (MANIFEST, "removed") else [place / GENERATIONS / "000002"])
     damage(place, 1, name, how)
     with (
@@ -210,7 +210,7 @@ def test_what_was_not_sent_to_its_end_is_removed_and_never_taken(
         find_start(str(place), Fetching(tmp_path / FETCHED))
     sent(store, place, 1)
     assert whole(place) == [1]
-    assert not any("000007" in one for one in objects_in(place))
+    assert not any("000007" in name for name in objects_in(place))
 
 
 def test_one_that_is_rotated_away_while_it_is_sent_is_given_up(
@@ -228,7 +228,7 @@ def test_one_that_is_rotated_away_while_it_is_sent_is_given_up(
     uploads.start(first)
     wait_until(lambda: not uploads.state.waiting)
     assert (whole(place), uploads.state.failures) == ([2], 1)
-    assert not any("000001" in one for one in objects_in(place))
+    assert not any("000001" in name for name in objects_in(place))
 
 
 def test_a_damaged_checkpoint_is_not_sent(store: CheckpointStore, place: BucketPath) -> None:
@@ -272,7 +272,7 @@ def test_another_server_is_refused_and_the_first_goes_on(
     wait_until(lambda: not first.state.waiting)
     assert whole(place) == [2, 1]
     document, notes = check_place(CheckpointSection(folder=str(other.folder), upload=str(place)))
-    assert [one["generation"] for one in document["uploaded"]] == [2, 1]
+    assert [checkpoint["generation"] for checkpoint in document["uploaded"]] == [2, 1]
     assert any("another server sends" in note for note in notes)
 
 
@@ -402,7 +402,7 @@ def test_a_server_that_lost_its_folder_continues_from_the_bucket(
     found = yaml.safe_load(output)["checkpoints"]
     assert (code, errors) == (0, "")
     assert found["starts_from"] == f"{place}/generations/000001, named by start_from"
-    assert [(one["generation"], one["items"]) for one in found["uploaded"]] == [(1, 6)]
+    assert [(checkpoint["generation"], checkpoint["items"]) for checkpoint in found["uploaded"]] == [(1, 6)]
     assert yaml.safe_load(output)["tables"]["t"]["at_start"] == "6 items restored"
     with Server(forks, homes[1], configs[1], **variables) as second:
         second.until_ready()
@@ -448,7 +448,7 @@ def test_a_kill_while_one_is_sent_leaves_nothing_that_a_start_would_take(
         second.until_ready()
         wait_until(lambda: status_of(second)["generations"] == 1)
         assert whole(place) == [2]
-        assert not any("000001" in one for one in objects_in(place))
+        assert not any("000001" in name for name in objects_in(place))
         assert take(second.address, 6) == stored
         second.stop(signal.SIGKILL)
 

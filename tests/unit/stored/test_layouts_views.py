@@ -98,7 +98,7 @@ def test_views_that_keep_no_rows_are_refused_with_the_way_out(view: str) -> None
     assert REFUSED[view] in str(caught.value)
     assert "as=items" in str(caught.value)
     source = stored(episodes, view, "?as=items")
-    assert all(not one.faults and not differences(spec_of(one), source.spec()) for one in source)
+    assert all(not episode.faults and not differences(spec_of(episode), source.spec()) for episode in source)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_items_agree_with_the_spec_whatever_the_view(view: str) -> None:
     source = stored(in_memory.episodes(2, 5), view, "?as=items")
     found = list(source)
     assert len(found) == source.episode_count
-    assert all(not one.faults and not differences(spec_of(one), source.spec()) for one in found)
+    assert all(not episode.faults and not differences(spec_of(episode), source.spec()) for episode in found)
 
 
 def test_windows_with_a_stride_lose_the_rows_at_the_end() -> None:
@@ -128,8 +128,11 @@ def test_rows_in_no_item_are_named() -> None:
 def _ends(source: Any) -> list[tuple[bool, ...]]:
     """is_first of the first row, is_last and is_terminal of the last one; of every episode."""
     return [
-        (bool(one.columns["is_first"][0]), *(bool(one.columns[name][-1]) for name in ("is_last", "is_terminal")))
-        for one in source
+        (
+            bool(episode.columns["is_first"][0]),
+            *(bool(episode.columns[name][-1]) for name in ("is_last", "is_terminal")),
+        )
+        for episode in source
     ]
 
 
@@ -153,7 +156,7 @@ def test_ends_that_stacks_do_not_tell_are_counted(view: str) -> None:
     assert [(notice.code, notice.count, notice.is_note) for notice in source.notices] == [("no_end", 2, False)]
     left_open = stored(episodes, view, "?no_end=open", without=(3, 4))
     assert _ends(left_open) == [(True, False, False), (True, True, True), (True, False, False)]
-    assert [one.id == other.id for one, other in zip(left_open, source)] == [False, True, False]
+    assert [episode.id == other.id for episode, other in zip(left_open, source)] == [False, True, False]
 
 
 def test_one_item_less_among_overlapping_ones_loses_no_row() -> None:
@@ -165,7 +168,7 @@ def test_one_item_less_among_overlapping_ones_loses_no_row() -> None:
 def test_streams_are_cut_where_episodes_begin() -> None:
     episodes = in_memory.episodes(3, 6)
     source = stored(episodes, "across_episodes:length=3", "?streams=split")
-    assert [one.columns["reward"].tolist() for one in source] == [
+    assert [episode.columns["reward"].tolist() for episode in source] == [
         episode.columns["reward"].tolist() for episode in episodes
     ]
     (remark,) = source.notices

@@ -35,7 +35,7 @@ def read(transport: MemoryTransport, through: str | None = SAMPLING, kind: str =
 def test_a_table_is_sampled_until_every_item_was_seen(sampler: str) -> None:
     server = server_of(sampler=sampler)
     source = read(MemoryTransport(server))
-    found = sorted((one.columns["episode"][0].tolist()[0], len(one.columns["step"][0])) for one in source)
+    found = sorted((episode.columns["episode"][0].tolist()[0], len(episode.columns["step"][0])) for episode in source)
     assert found == [(0, 3), (1, 1), (2, 2)]
     (remark,) = source.notices
     assert remark.code == "read_by_sampling"
@@ -169,7 +169,7 @@ def test_addresses_and_folders_are_told_apart(text: str, place: Place | None) ->
 
 
 def rows(source: Any) -> list[Any]:
-    return [one.columns["observation"][:, 0].tolist() for one in source]
+    return [episode.columns["observation"][:, 0].tolist() for episode in source]
 
 
 @pytest.mark.full

@@ -95,9 +95,9 @@ def test_items_become_episodes_on_request() -> None:
     assert len(found) == 13
     assert found[1].columns["action"].tolist() == [1, 2]
     assert found[1].metadata["priority"] == 2.0
-    assert len({int(one.metadata["item_key"]) for one in found}) == 13
+    assert len({int(episode.metadata["item_key"]) for episode in found}) == 13
     single = list(opened("table=single,as=items"))
-    assert [one.columns["0"].tolist() for one in single] == [[[0, 0]], [[1, 1]], [[2, 2]]]
+    assert [episode.columns["0"].tolist() for episode in single] == [[[0, 0]], [[1, 1]], [[2, 2]]]
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_what_makes_no_sense_is_refused(options: str, message: str) -> None:
 
 
 def test_episodes_can_be_chosen_by_number_and_by_metadata() -> None:
-    whole = [one.id for one in opened("table=pairs")]
-    assert [one.id for one in opened("table=pairs,episodes=1:")] == whole[1:]
+    whole = [episode.id for episode in opened("table=pairs")]
+    assert [episode.id for episode in opened("table=pairs,episodes=1:")] == whole[1:]
     number = int(next(iter(opened("table=pairs"))).metadata["episode_id"])
-    assert [one.id for one in opened(f"table=pairs,where=episode_id={number}")] == whole[:1]
+    assert [episode.id for episode in opened(f"table=pairs,where=episode_id={number}")] == whole[:1]
 
 
 def test_a_folder_of_checkpoints_stands_for_the_newest_finished_one(tmp_path: Path) -> None:
@@ -145,7 +145,9 @@ def test_a_folder_of_checkpoints_stands_for_the_newest_finished_one(tmp_path: Pa
 
 def test_a_copy_elsewhere_has_the_same_names(tmp_path: Path) -> None:
     copy = shutil.copytree(DATA, tmp_path / "copy")
-    assert [one.id for one in open_source(f"reverb:{copy}?table=pairs")] == [one.id for one in opened("table=pairs")]
+    assert [episode.id for episode in open_source(f"reverb:{copy}?table=pairs")] == [
+        episode.id for episode in opened("table=pairs")
+    ]
 
 
 def test_files_without_zlib_are_read(tmp_path: Path) -> None:
@@ -153,7 +155,7 @@ def test_files_without_zlib_are_read(tmp_path: Path) -> None:
         data = path.read_bytes()
         (tmp_path / path.name).write_bytes(zlib.decompress(data) if data else b"")
     found = list(open_source(f"reverb:{tmp_path}?table=pairs"))
-    assert [one.id for one in found] == [one.id for one in opened("table=pairs")]
+    assert [episode.id for episode in found] == [episode.id for episode in opened("table=pairs")]
     (tmp_path / "chunks.tfrecord").write_bytes(
         (tmp_path / "chunks.tfrecord").read_bytes().replace(b"\x0c", b"\x0d", 40)
     )

@@ -104,7 +104,11 @@ def arrays(nest: Any) -> list[np.ndarray]:
 
 
 def receivers() -> set[threading.Thread]:
-    return {one for one in threading.enumerate() if one.name.startswith(("rlds2reverb-receive", "rlds2reverb-polled"))}
+    return {
+        thread
+        for thread in threading.enumerate()
+        if thread.name.startswith(("rlds2reverb-receive", "rlds2reverb-polled"))
+    }
 
 
 def test_every_dtype_comes_through_to_the_bit(tables: Embedded, ours: Client) -> None:

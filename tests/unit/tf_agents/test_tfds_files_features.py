@@ -46,9 +46,9 @@ def assert_read_alike(features: Any, records: list[bytes]) -> None:
     spec, wanted = found
     assert flatten(here_spec) == flatten(spec)
     assert len(here) == len(wanted)
-    for one, other in zip(here, wanted):
-        assert_same(dict(one.columns), dict(other.columns))
-        assert_same(dict(one.metadata), dict(other.metadata))
+    for episode, other in zip(here, wanted):
+        assert_same(dict(episode.columns), dict(other.columns))
+        assert_same(dict(episode.metadata), dict(other.metadata))
 
 
 EVERY: dict[str, Kind] = {

@@ -37,7 +37,7 @@ def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> typ
 
 
 def ids(name: str) -> list[str]:
-    return [one.id for one in open_source(name)]
+    return [episode.id for episode in open_source(name)]
 
 
 def test_a_slice_gives_its_episodes_the_same_names_as_the_whole(road: type) -> None:
@@ -64,10 +64,10 @@ def test_the_fast_path_gives_what_the_nested_path_gives(name: str, monkeypatch: 
     assert {path: str(spec) for path, spec in flatten(fast.spec()).items()} == {
         path: str(spec) for path, spec in flatten(slow.spec()).items()
     }
-    for one, other in zip(fast, slow):
-        assert one.id == other.id
-        assert one.metadata.keys() == other.metadata.keys()
-        for path, column in one.columns.items():
+    for episode, other in zip(fast, slow):
+        assert episode.id == other.id
+        assert episode.metadata.keys() == other.metadata.keys()
+        for path, column in episode.columns.items():
             assert column.dtype == other.columns[path].dtype
             np.testing.assert_array_equal(column, other.columns[path])
 
@@ -186,11 +186,11 @@ def test_images_text_and_labels_are_decoded(road: type, written: Written, split:
     assert type(source) is road
     assert not getattr(source, "_batched", False)
     assert source.episode_count == len(SPLITS[split])
-    for one, wanted in zip(source, written.pictures[split], strict=True):
+    for episode, wanted in zip(source, written.pictures[split], strict=True):
         columns = columns_of(wanted["steps"])
         columns["observation/label"] = np.array([ord(label) - ord(b"a") for label in columns["observation/label"]])
-        assert_columns(one.columns, columns)
-        assert one.columns["observation/image"].dtype == np.uint8
+        assert_columns(episode.columns, columns)
+        assert episode.columns["observation/image"].dtype == np.uint8
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -198,13 +198,13 @@ def test_what_is_stored_as_it_is_is_read_by_the_column(road: type, written: Writ
     source = open_source(f"tfds:{written.folder}/numbers/1.0.0@{split}")
     assert type(source) is road
     assert getattr(source, "_batched", True)
-    for one, wanted in zip(source, written.numbers[split], strict=True):
-        assert_columns(one.columns, columns_of(wanted["steps"]))
-        assert one.columns["observation/deep/small"].dtype == np.int8
-        assert one.columns["observation/flag"].dtype == bool
+    for episode, wanted in zip(source, written.numbers[split], strict=True):
+        assert_columns(episode.columns, columns_of(wanted["steps"]))
+        assert episode.columns["observation/deep/small"].dtype == np.int8
+        assert episode.columns["observation/flag"].dtype == bool
         metadata = wanted["episode_metadata"]
-        assert one.metadata["episode_metadata/begins"] == metadata["begins"]
-        assert one.metadata["episode_metadata/path"] == metadata["path"].encode()
+        assert episode.metadata["episode_metadata/begins"] == metadata["begins"]
+        assert episode.metadata["episode_metadata/path"] == metadata["path"].encode()
 
 
 def test_the_fast_path_gives_what_the_nested_path_gives_for_every_kind_of_feature(
@@ -216,12 +216,12 @@ def test_the_fast_path_gives_what_the_nested_path_gives_for_every_kind_of_featur
     monkeypatch.setattr(by_tensorflow, "_columns_are_stored_as_is", lambda _: False)
     slow = open_source(name)
     assert flatten(fast.spec()) == flatten(slow.spec())
-    for one, other in zip(fast, slow, strict=True):
-        assert (one.id, list(one.columns)) == (other.id, list(other.columns))
-        assert {path: column.dtype for path, column in one.columns.items()} == {
+    for episode, other in zip(fast, slow, strict=True):
+        assert (episode.id, list(episode.columns)) == (other.id, list(other.columns))
+        assert {path: column.dtype for path, column in episode.columns.items()} == {
             path: column.dtype for path, column in other.columns.items()
         }
-        assert_columns(one.columns, dict(other.columns))
+        assert_columns(episode.columns, dict(other.columns))
 
 
 def assert_the_same(one: Any, other: Any) -> None:
@@ -371,7 +371,7 @@ def test_lost_records_are_none_of_tfds_options(written: Written) -> None:
 
 def test_files_are_interleaved_unless_the_order_of_the_files_is_asked_for(many: Path) -> None:
     def begins(name: str) -> list[int]:
-        return [int(one.metadata["episode_metadata/begins"]) for one in open_source(f"tfds:{many}/{name}")]
+        return [int(episode.metadata["episode_metadata/begins"]) for episode in open_source(f"tfds:{many}/{name}")]
 
     assert begins("many/1.0.0?order=file") == list(range(340))
     assert begins("many/1.0.0")[:34] == [*range(16), *range(17, 33), 34, 35]
@@ -381,7 +381,7 @@ def test_files_are_interleaved_unless_the_order_of_the_files_is_asked_for(many: 
 
 def test_every_slice_gives_an_episode_the_same_name_and_content(road: type, written: Written) -> None:
     name = f"tfds:{written.folder}/numbers/1.0.0"
-    whole = {one.id: one for split in SPLITS for one in open_source(f"{name}@{split}")}
+    whole = {episode.id: episode for split in SPLITS for episode in open_source(f"{name}@{split}")}
     assert len(whole) == 7
     train = list(whole)[:5]
     for split, wanted in {
@@ -393,15 +393,15 @@ def test_every_slice_gives_an_episode_the_same_name_and_content(road: type, writ
         "train[4:]+test[:1]": list(whole)[4:6],
     }.items():
         found = list(open_source(f"{name}@{split}"))
-        assert [one.id for one in found] == wanted, split
-        for one in found:
-            assert_columns(one.columns, dict(whole[one.id].columns))
+        assert [episode.id for episode in found] == wanted, split
+        for episode in found:
+            assert_columns(episode.columns, dict(whole[episode.id].columns))
 
 
 def test_shards_share_out_the_episodes_under_the_same_names(road: type, written: Written) -> None:
     source = open_source(f"tfds:{written.folder}/numbers/1.0.0")
-    whole = [one.id for one in source]
-    assert [[one.id for one in source.shard(index, 2)] for index in range(2)] == [whole[::2], whole[1::2]]
+    whole = [episode.id for episode in source]
+    assert [[episode.id for episode in source.shard(index, 2)] for index in range(2)] == [whole[::2], whole[1::2]]
 
 
 def test_a_copy_in_another_place_gives_the_same_names_and_other_data_others(
@@ -422,7 +422,7 @@ def test_a_prepared_dataset_is_found_by_its_name(
     monkeypatch.setattr(file_utils, "_REGISTERED_DATA_DIRS", {epath.Path(written.folder)})
     source = open_source(f"tfds:{name}@test")
     assert (source.name, source.episode_count) == (f"tfds:{name}@test", 2)
-    assert [one.id for one in source] == ids(f"tfds:{written.folder}/numbers/1.0.0@test")
+    assert [episode.id for episode in source] == ids(f"tfds:{written.folder}/numbers/1.0.0@test")
 
 
 def test_a_directory_may_be_relative_or_below_home(
@@ -453,7 +453,7 @@ def test_a_damaged_file_stops_the_reading_with_the_episode_named(road: type, wri
     source = open_source(f"tfds:{tmp_path / 'copy'}")
     read = []
     with pytest.raises(SourceError, match=r"episode \d: cannot be read") as caught:
-        read += [one.id for one in source]
+        read += [episode.id for episode in source]
     assert str(caught.value).startswith(f"tfds:{tmp_path / 'copy'}, episode ")
 
 

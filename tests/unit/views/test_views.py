@@ -432,7 +432,7 @@ def test_items_hold_the_files_of_their_images(name: str) -> None:
     wanted, leaves = flatten(view.signature(plain)), flatten(view.signature(kept))
     assert list(wanted) == list(leaves)
     assert all(leaves[path].image == (IMAGE if leaf.dtype == np.uint8 else None) for path, leaf in wanted.items())
-    items = items_in(view, [as_files(one) for one in DECODED], list(leaves))
+    items = items_in(view, [as_files(episode) for episode in DECODED], list(leaves))
     assert items
     for item in items:
         for (path, leaf), value in zip(leaves.items(), item):

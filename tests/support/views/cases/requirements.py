@@ -44,12 +44,12 @@ def requirement_items(episode: Episode, requirements: dict[str, dict[str, Any]])
     found = []
     for t in range(count):
         item: Item = {}
-        for name, one in requirements.items():
-            column_name, start = one["data_col"], t // one["repeat"] * one["repeat"]
-            rows = [start + offset for offset in one["offsets"]]
-            fill = one.get("fill") or ("zero" if f"prev_{column_name}" in requirements else "first")
+        for name, requirement in requirements.items():
+            column_name, start = requirement["data_col"], t // requirement["repeat"] * requirement["repeat"]
+            rows = [start + offset for offset in requirement["offsets"]]
+            fill = requirement.get("fill") or ("zero" if f"prev_{column_name}" in requirements else "first")
             known = len(episode) if column_name == "obs" else count
-            is_time = column_name == "t" and not one.get("fill")
+            is_time = column_name == "t" and not requirement.get("fill")
 
             def pick(
                 column: Array, rows: Any = rows, fill: Any = fill, known: int = known, is_time: bool = is_time
@@ -73,11 +73,16 @@ def requirement_items(episode: Episode, requirements: dict[str, dict[str, Any]])
 def plain(view: Requirements) -> dict[str, dict[str, Any]]:
     """What `requirement_items` takes; new_obs is obs, one row later."""
     found = {}
-    for name, one in view.requirements.items():
-        column, rows = one.data_col or name, _rows(one.shift)
+    for name, requirement in view.requirements.items():
+        column, rows = requirement.data_col or name, _rows(requirement.shift)
         if column == "new_obs":
             column, rows = "obs", [row + 1 for row in rows]
-        found[name] = {"data_col": column, "offsets": rows, "repeat": one.batch_repeat_value, "fill": one.fill}
+        found[name] = {
+            "data_col": column,
+            "offsets": rows,
+            "repeat": requirement.batch_repeat_value,
+            "fill": requirement.fill,
+        }
     return found
 
 

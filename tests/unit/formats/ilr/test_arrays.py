@@ -48,7 +48,7 @@ def test_the_dict_format_reads_as_shards_of_the_same(tmp_path: Path, rng: np.ran
         found = list(source)
         assert source.episode_count == len(found) == len(wanted)
         assert all(map(equal, wanted, found))
-        assert [bool(one.faults) for one in wanted] == [bool(one.faults) for one in found]
+        assert [bool(episode.faults) for episode in wanted] == [bool(episode.faults) for episode in found]
         assert {notice.code: notice.count for notice in source.notices} == {
             notice.code: notice.count for notice in of_shards.notices
         }
@@ -61,7 +61,7 @@ def test_nan_is_no_gap(tmp_path: Path, rng: np.random.Generator, gaps: str) -> N
     arrays["obs"][2, 1] = arrays["next_obs"][1, 1] = np.nan
     np.savez(tmp_path / "d.npz", **arrays)
     source = open_source(f"ilr:{tmp_path}/d.npz?gaps={gaps}")
-    assert [(len(one), one.faults) for one in source] == [(5, ())]
+    assert [(len(episode), episode.faults) for episode in source] == [(5, ())]
     assert "gaps" not in {notice.code for notice in source.notices}
 
 
@@ -70,8 +70,8 @@ def test_a_dict_in_memory_is_a_source(rng: np.random.Generator) -> None:
     first, second = read(arrays)
     assert np.array_equal(first.columns["observation"][:-1], arrays["obs"][:3])
     assert np.array_equal(second.columns["observation"][-1], arrays["next_obs"][-1])
-    assert [one.id for one in read(arrays)] == [first.id, second.id]
-    assert [one.id for one in read(dict(arrays, acts=arrays["acts"] + 1))] != [first.id, second.id]
+    assert [episode.id for episode in read(arrays)] == [first.id, second.id]
+    assert [episode.id for episode in read(dict(arrays, acts=arrays["acts"] + 1))] != [first.id, second.id]
 
 
 @pytest.mark.parametrize(
@@ -221,5 +221,5 @@ def test_a_file_that_is_unlike_most_is_a_bad_episode(
     if broken:
         (tmp_path / f"{odd}.npz").write_bytes(b"PK")
     source = open_source(f"ilr:{tmp_path}")
-    assert [bool(one.faults) for one in source] == [number == odd for number in range(3)]
+    assert [bool(episode.faults) for episode in source] == [number == odd for number in range(3)]
     assert ("mixed_specs" in {notice.code for notice in source.notices}) == (not broken)

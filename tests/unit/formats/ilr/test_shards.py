@@ -59,8 +59,8 @@ def check(episode: Any, trajectory: Any, is_terminal: bool = True) -> None:
             assert columns[path].dtype == trajectory[key].dtype
             assert np.array_equal(columns[path][:-1], trajectory[key])
     assert columns["is_terminal"].tolist() == [False] * steps + [is_terminal]
-    assert columns["infos/state"][:-1].tolist() == [one["state"].tolist() for one in trajectory["infos"]]
-    assert columns["infos/note"][:-1].tolist() == [one["note"].encode() for one in trajectory["infos"]]
+    assert columns["infos/state"][:-1].tolist() == [info["state"].tolist() for info in trajectory["infos"]]
+    assert columns["infos/note"][:-1].tolist() == [info["note"].encode() for info in trajectory["infos"]]
 
 
 @examples(30)
@@ -254,7 +254,7 @@ def test_gaps_are_told_cut_or_refused(tmp_path: Path, rng: np.random.Generator) 
     bad, good = read(f"{name}?gaps=refuse")
     assert "frame_010: is not the observation that followed the step before" in bad.faults[0][1]
     check(good, whole)
-    assert [one.id for one in open_source(f"{name}?gaps=split,episodes=1")] == [second.id]
+    assert [episode.id for episode in open_source(f"{name}?gaps=split,episodes=1")] == [second.id]
 
 
 def test_gaps_at_the_first_steps_are_told_as_those_of_stacked_frames(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -425,7 +425,7 @@ def test_a_key_that_the_first_step_has_not_is_not_read(
     (tmp_path / "demos.tar").write_bytes(ilr_data.archive(steps, None))
     monkeypatch.setattr(archives, "_MOST_STEP_BYTES", 3000)
     source = open_source(f"ilr:{tmp_path}")
-    assert not any(one.faults for one in source)
+    assert not any(episode.faults for episode in source)
     assert [notice.count for notice in source.notices if notice.code == "left_out"] == [1]
 
 
@@ -464,8 +464,8 @@ def test_members_are_passed_over_unless_they_are_read() -> None:
 def test_the_count_is_read_where_a_choice_needs_it(tmp_path: Path, rng: np.random.Generator) -> None:
     name = written(tmp_path, [ilr_data.trajectory(rng, 2) for _ in range(5)])
     assert open_source(name).episode_count is None
-    whole = [one.id for one in read(name)]
-    assert [one.id for one in read(f"{name}?episodes=-2:")] == whole[-2:]
+    whole = [episode.id for episode in read(name)]
+    assert [episode.id for episode in read(f"{name}?episodes=-2:")] == whole[-2:]
     assert len(read(f"{name}?sample=3")) == 3
     assert open_source(f"{name}?split=2+3,part=1").episode_count == 3
 
@@ -484,7 +484,7 @@ def test_most_shards_say_what_all_have(tmp_path: Path, rng: np.random.Generator,
     for number in range(3):
         ilr_data.shard(tmp_path / f"{number}.tar", [ilr_data.trajectory(rng, 3, size=5 if number == odd else 4)])
     source = open_source(f"ilr:{tmp_path}")
-    assert [bool(one.faults) for one in source] == [number == odd for number in range(3)]
+    assert [bool(episode.faults) for episode in source] == [number == odd for number in range(3)]
     told = [notice.text for notice in source.notices if notice.code == "mixed_specs"]
     assert told == [
         f"1 of 3 shards looked at differ from most in what they have, shard {odd} in observation; their episodes are bad"

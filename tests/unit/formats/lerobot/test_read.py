@@ -57,7 +57,7 @@ def refused(name: str, said: str) -> None:
 
 
 def faults(folder: Path, options: str = "") -> list[str]:
-    return [one.faults[0][1] if one.faults else "" for one in open_source(f"lerobot:{folder}{options}")]
+    return [episode.faults[0][1] if episode.faults else "" for episode in open_source(f"lerobot:{folder}{options}")]
 
 
 def feature(**told: Any) -> Callable[[Any], object]:
@@ -102,14 +102,16 @@ def test_an_info_that_makes_no_sense_is_refused(folder: Path, change: Callable[[
 def test_a_template_leads_nowhere_else(v21: Path, template: Any, said: str) -> None:
     with pytest.raises(SourceError, match=re.escape(said)):
         assert not [
-            one for one in open_source(changed(v21, lambda info: info.update(data_path=template))) if not one.faults
+            episode
+            for episode in open_source(changed(v21, lambda info: info.update(data_path=template)))
+            if not episode.faults
         ]
 
 
 def test_a_template_may_be_another(folder: Path) -> None:
     (folder / "data").rename(folder / "rows")
     name = changed(folder, lambda info: info.update(data_path=info["data_path"].replace("data/", "rows/", 1)))
-    assert not any(one.faults for one in open_source(name))
+    assert not any(episode.faults for episode in open_source(name))
 
 
 def test_links_stay_inside(v21: Path, tmp_path: Path) -> None:
@@ -222,7 +224,7 @@ def test_done_in_the_middle_and_odd_counters_are_told(v21: Path) -> None:
     with_rows(v21 / ROWS_OF_1, replaced("frame_index", pa.array([3] * 7)))
     source: Any = open_source(f"lerobot:{v21}")
     for _ in range(3):
-        assert not any(one.faults for one in source)
+        assert not any(episode.faults for episode in source)
     assert {"frame_index": 1, "done_inside": 1}.items() <= {
         notice.code: notice.count for notice in source.notices
     }.items()
@@ -332,17 +334,17 @@ def test_numbers_of_episodes_are_exact_or_left_out(v21: Path, seeds: list[Any], 
     lines_changed(v21 / "meta/episodes.jsonl", lambda number, line: line.update(seed=seeds[number]))
     source: Any = open_source(f"lerobot:{v21}")
     if dtype is None:
-        assert not any("seed" in one.metadata for one in source)
+        assert not any("seed" in episode.metadata for episode in source)
         assert [(notice.code, notice.count) for notice in source.notices if "seed" in notice.text] == [("left_out", 1)]
     else:
-        found = [one.metadata["seed"] for one in source]
+        found = [episode.metadata["seed"] for episode in source]
         assert (found, {one.dtype for one in found}) == (seeds, {np.dtype(dtype)})
         assert "left_out" not in {notice.code for notice in source.notices}
 
 
 def test_what_makes_other_steps_is_in_the_names(v21: Path) -> None:
     def ids(options: str = "") -> list[str]:
-        return [one.id for one in open_source(f"lerobot:{v21}{options}")]
+        return [episode.id for episode in open_source(f"lerobot:{v21}{options}")]
 
     names = [ids(), ids("?done_means=timeout"), ids("?last_step=mark"), ids("?task=column")]
     lines_changed(v21 / "meta/episodes.jsonl", lambda _, line: line.update(seed=1))
@@ -372,8 +374,8 @@ def test_a_column_that_claims_far_more_than_the_file_has_is_refused(v30: Path, m
 @pytest.mark.parametrize("kind", ["*.parquet", "*.mp4"])
 def test_files_that_are_written_anew_between_passes_are_told(folder: Path, kind: str) -> None:
     source = open_source(f"lerobot:{folder}")
-    assert not any(one.faults for one in source)
-    assert not any(one.faults for one in source)
+    assert not any(episode.faults for episode in source)
+    assert not any(episode.faults for episode in source)
     path = next(path for part in ("data", "videos") for path in sorted((folder / part).rglob(kind)))
     told = path.stat()
     os.utime(path, ns=(told.st_atime_ns, told.st_mtime_ns + 1_000))

@@ -102,7 +102,7 @@ def test_the_last_row_may_be_the_last_step() -> None:
 
 @pytest.mark.parametrize(("means", "ends"), [("terminal", [True, False, True]), ("timeout", [False, False, False])])
 def test_done_is_a_terminal_end_or_a_cut(means: str, ends: list[bool]) -> None:
-    assert [bool(one.columns["is_terminal"][-1]) for one in opened("v30", f"?done_means={means}")] == ends
+    assert [bool(episode.columns["is_terminal"][-1]) for episode in opened("v30", f"?done_means={means}")] == ends
 
 
 def test_done_may_stay_a_column() -> None:
@@ -119,7 +119,7 @@ def test_the_task_is_a_column_where_an_episode_has_several() -> None:
 
 
 def test_the_task_is_metadata_where_every_episode_has_one() -> None:
-    tasks = [one.metadata["language_instruction"] for one in opened("v30_depth")]
+    tasks = [episode.metadata["language_instruction"] for episode in opened("v30_depth")]
     assert tasks == [b"lift the cube", b"push the cube"]
     assert len(list(opened("v30_depth", "?where=language_instruction=lift the cube"))) == 1
     with pytest.raises(SourceError, match="no episode is chosen"):
@@ -128,7 +128,7 @@ def test_the_task_is_metadata_where_every_episode_has_one() -> None:
 
 def test_an_episode_with_several_tasks_is_a_bad_one_where_one_is_asked_for() -> None:
     *good, bad = opened("v30", "?task=metadata")
-    assert [one.metadata["language_instruction"] for one in good] == [b"lift the cube", b"push the cube"]
+    assert [episode.metadata["language_instruction"] for episode in good] == [b"lift the cube", b"push the cube"]
     assert "task=column" in bad.faults[0][1]
 
 
@@ -227,7 +227,9 @@ def test_remarks_say_how_ends_were_made() -> None:
 
 def test_the_same_data_elsewhere_has_the_same_names(tmp_path: Any) -> None:
     shutil.copytree(DATA / "v30", tmp_path / "copy")
-    assert [one.id for one in open_source(f"lerobot:{tmp_path / 'copy'}")] == [one.id for one in opened("v30")]
+    assert [episode.id for episode in open_source(f"lerobot:{tmp_path / 'copy'}")] == [
+        episode.id for episode in opened("v30")
+    ]
 
 
 def video(path: Path, frames: int, seed: int) -> None:

@@ -37,7 +37,10 @@ def episodes(count: int = 5, rows: int = 6) -> list[Episode]:
 def digest(folder: Path) -> dict[str, Any]:
     """What the dataset holds."""
     info = json.loads((folder / "meta/info.json").read_text())
-    return {"info": info, "episodes": [one.columns["action"].tolist() for one in open_source(f"lerobot:{folder}")]}
+    return {
+        "info": info,
+        "episodes": [episode.columns["action"].tolist() for episode in open_source(f"lerobot:{folder}")],
+    }
 
 
 @pytest.mark.parametrize(
@@ -121,8 +124,8 @@ def test_files_have_about_the_size_that_is_asked_for(tmp_path: Path) -> None:
     assert len(files) == 3
     assert [parquet.read_metadata(file).num_row_groups for file in files] == [2, 2, 2]
     assert all(
-        (found.columns["observation"] == one.columns["observation"]).all()
-        for found, one in zip(open_source(f"lerobot:{tmp_path / 'out'}"), made)
+        (found.columns["observation"] == episode.columns["observation"]).all()
+        for found, episode in zip(open_source(f"lerobot:{tmp_path / 'out'}"), made)
     )
 
 
@@ -170,7 +173,7 @@ def test_statistics_are_those_of_all_rows(tmp_path: Path) -> None:
     made = episodes(3, 50)
     written(tmp_path / "out", made, "?last_step=keep")
     stats = json.loads((tmp_path / "out/meta/stats.json").read_text())["action"]
-    rows = np.concatenate([one.columns["action"] for one in made]).astype(np.float64)
+    rows = np.concatenate([episode.columns["action"] for episode in made]).astype(np.float64)
     for name, wanted in (("mean", rows.mean(0)), ("std", rows.std(0)), ("min", rows.min(0)), ("max", rows.max(0))):
         assert np.allclose(stats[name], wanted)
     assert stats["count"] == [len(rows)]
@@ -205,8 +208,12 @@ def test_a_copy_says_of_itself_what_the_dataset_says(tmp_path: Path) -> None:
         episode.with_columns(**{"observation/arm": np.zeros((len(episode), 2), np.float32)}) for episode in episodes(3)
     ]
     made = [
-        Episode({path: one.columns[path] for path in one.columns if path != "observation"}, one.metadata, one.id)
-        for one in made
+        Episode(
+            {path: episode.columns[path] for path in episode.columns if path != "observation"},
+            episode.metadata,
+            episode.id,
+        )
+        for episode in made
     ]
     written(tmp_path / "first", made, "?fps=30,robot=so101")
     path = tmp_path / "first/meta/info.json"

@@ -130,7 +130,7 @@ def test_other_groups_and_infos(tmp_path: Path) -> None:
         put(**{"state/qpos": rows}),
     )
     source = opened(tmp_path / "all", *changes)
-    assert all(one.columns["state/qpos"].tolist() == rows.tolist() and not one.faults for one in source)
+    assert all(episode.columns["state/qpos"].tolist() == rows.tolist() and not episode.faults for episode in source)
     left_out = {remark.path for remark in source.notices if remark.code == "left_out"}
     assert left_out == {"infos/one", "infos/long", "infos/more", "infos/short", "discount"}
 
@@ -156,7 +156,7 @@ def test_an_odd_episode_does_not_decide(tmp_path: Path, odd: int) -> None:
     ]
     changes[odd] = put(**{"infos/size": np.zeros((4, 3)), "infos/step": np.arange(4)})
     source = opened(tmp_path / "all", *changes)
-    assert [bool(one.faults) for one in source] == [number == odd for number in range(3)]
+    assert [bool(episode.faults) for episode in source] == [number == odd for number in range(3)]
     assert {remark.code for remark in source.notices} == {"mixed_specs"}
     assert spec_texts(source.spec())["infos/step"] == "float64[]"
     rest = opened(tmp_path / "rest", *changes, options=f"?episodes={odd}")
@@ -187,10 +187,10 @@ def test_metadata_that_not_every_episode_has_is_left_out_and_known_to_where(tmp_
 
     source = opened(tmp_path, None, level)
     assert sorted(source.metadata_spec()) == ["id", "total_steps"]
-    assert [sorted(one.metadata) for one in source] == [["id", "total_steps"]] * 2
+    assert [sorted(episode.metadata) for episode in source] == [["id", "total_steps"]] * 2
     assert codes(source) == {"left_out": 1}
     chosen = open_source(f"minari:{tmp_path / 'own-v0'}?where=level=4")
-    assert [one.metadata["id"] for one in chosen] == [1]
+    assert [episode.metadata["id"] for episode in chosen] == [1]
 
 
 @pytest.mark.parametrize(
@@ -232,13 +232,13 @@ def test_links_stay_in_the_folder_unless_they_may_lead_out_of_it(tmp_path: Path)
     dataset(tmp_path / "other", [None])
     target = tmp_path / "other" / "own-v0" / "data" / "main_data.hdf5"
     name = dataset(tmp_path, [None, link(str(target)), link("../../other/own-v0/data/main_data.hdf5")])
-    faults = [one.faults for one in open_source(name)]
+    faults = [episode.faults for episode in open_source(name)]
     assert faults[0] == ()
     for fault in faults[1:]:
         assert "episode_" in fault[0][1]
         assert "add links=follow" in fault[0][1]
     followed = list(open_source(f"{name}?links=follow"))
-    assert [one.faults for one in followed] == [()] * 3
+    assert [episode.faults for episode in followed] == [()] * 3
     assert followed[1].columns["observation"].tolist() == followed[0].columns["observation"].tolist()
 
 
@@ -290,11 +290,11 @@ def test_numbers_keep_the_dtype_that_holds_them_all(tmp_path: Path, seeds: tuple
     for name in ("seed", "level"):
         assert (specs[name].dtype if name in specs else None) == dtype
         if dtype is not None:
-            assert [one.metadata[name] for one in source] == list(seeds)
+            assert [episode.metadata[name] for episode in source] == list(seeds)
 
 
 def numbers(source: Any) -> list[int]:
-    return [int(one.where.rpartition("#")[2]) for one in source]
+    return [int(episode.where.rpartition("#")[2]) for episode in source]
 
 
 def test_episodes_whose_numbers_have_a_gap_are_all_read(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_parts_of_arrow_datasets_that_are_links_are_bad_episodes(tmp_path: Path,
     first, *others = open_source(f"minari:{folder}")
     assert "a link that leads out of the dataset" in first.faults[0][1]
     assert not any(other.faults for other in others)
-    assert not any(one.faults for one in open_source(f"minari:{folder}?links=follow"))
+    assert not any(episode.faults for episode in open_source(f"minari:{folder}?links=follow"))
 
 
 def test_a_snapshot_of_hugging_face_is_read_through_its_links(tmp_path: Path) -> None:

@@ -91,13 +91,16 @@ def test_fragments_are_joined_over_lines_and_files_also_when_episodes_interleave
         [batch(2, 3, 4, "terminated"), batch(1, 3, 5, "truncated")],
     )
     found = read(name)
-    assert {key: steps_of(one) for key, one in found.items()} == {"1": [0, 1, 2, 3, 4, 5], "2": [0, 1, 2, 3, 4]}
+    assert {key: steps_of(episode) for key, episode in found.items()} == {"1": [0, 1, 2, 3, 4, 5], "2": [0, 1, 2, 3, 4]}
     assert found["1"].columns["action"].tolist() == [0, 1, 2, 3, 4, 0]
     assert found["1"].columns["reward"].tolist() == [0, 0.5, 1, 1.5, 2, 0]
     assert found["1"].columns["is_terminal"].tolist() == [False] * 6
     assert found["2"].columns["is_terminal"].tolist() == [False] * 4 + [True]
     assert found["2"].columns["discount"].tolist() == [1, 1, 1, 0, 0]
-    assert {key: one.metadata["ending"] for key, one in found.items()} == {"1": b"truncated", "2": b"terminated"}
+    assert {key: episode.metadata["ending"] for key, episode in found.items()} == {
+        "1": b"truncated",
+        "2": b"terminated",
+    }
     assert codes(name) == {}
 
 
@@ -105,19 +108,19 @@ def test_files_in_another_order_are_joined_by_t(tmp_path: Path) -> None:
     written(tmp_path, [batch(1, 4, 5, "truncated")], [batch(1, 0, 2)], [batch(1, 2, 4)], names="part{}.json")
     paths = [tmp_path / f"part{number}.json" for number in (0, 1, 2)]
     for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):
-        assert [steps_of(one) for one in read("rllib:" + ";".join(str(paths[at]) for at in order)).values()] == [
-            [0, 1, 2, 3, 4, 5]
-        ]
+        assert [
+            steps_of(episode) for episode in read("rllib:" + ";".join(str(paths[at]) for at in order)).values()
+        ] == [[0, 1, 2, 3, 4, 5]]
 
 
 def test_numbers_in_names_of_files_sort_by_value(tmp_path: Path) -> None:
     records = [[{key: value for key, value in batch(1, at, at + 1).items() if key != "t"}] for at in range(12)]
-    assert [steps_of(one) for one in read(written(tmp_path, *records)).values()] == [list(range(13))]
+    assert [steps_of(episode) for episode in read(written(tmp_path, *records)).values()] == [list(range(13))]
 
 
 def test_one_line_with_several_episodes_and_agents(tmp_path: Path) -> None:
     line = joined(batch(1, 0, 2, "terminated"), batch(2, 0, 1, "terminated"), batch(3, 5, 7))
-    assert {key: steps_of(one) for key, one in read(written(tmp_path, [line])).items()} == {
+    assert {key: steps_of(episode) for key, episode in read(written(tmp_path, [line])).items()} == {
         "1": [0, 1, 2],
         "2": [0, 1],
         "3@5": [5, 6, 7],
@@ -129,7 +132,7 @@ def test_an_episode_for_each_agent_and_policy(tmp_path: Path) -> None:
     one = joined(batch(7, 0, 2, agent_index=[0, 0]), batch(7, 0, 2, agent_index=[1, 1]))
     name = written(tmp_path, [multi(walker=one, runner=batch(7, 0, 2, "terminated"))])
     assert {key: len(one) for key, one in read(name).items()} == {"7/walker/0": 3, "7/walker/1": 3, "7/runner": 3}
-    assert [one.metadata["policy_id"] for one in open_source(name)] == [b"walker", b"walker", b"runner"]
+    assert [episode.metadata["policy_id"] for episode in open_source(name)] == [b"walker", b"walker", b"runner"]
 
 
 def test_the_same_id_of_other_workers_and_a_second_time_is_another_episode(tmp_path: Path) -> None:
@@ -140,21 +143,21 @@ def test_the_same_id_of_other_workers_and_a_second_time_is_another_episode(tmp_p
 
 def test_a_lost_line_makes_two_episodes_and_among_agents_a_bad_one(tmp_path: Path) -> None:
     name = written(tmp_path, [batch(1, 0, 2), batch(1, 3, 5)])
-    assert {key: steps_of(one) for key, one in read(name).items()} == {"1": [0, 1, 2], "1@3": [3, 4, 5]}
+    assert {key: steps_of(episode) for key, episode in read(name).items()} == {"1": [0, 1, 2], "1@3": [3, 4, 5]}
     name = written(tmp_path, [multi(a=batch(0, 0, 1)), multi(a=batch(1, 0, 2)), multi(a=batch(1, 3, 5))])
     assert "steps are missing" in read(name)["1/a"].faults[0][1]
 
 
 def test_agents_that_take_turns_have_gaps_in_t(tmp_path: Path) -> None:
     name = written(tmp_path, [multi(a=batch(1, 0, 3, t=[0, 2, 4])), multi(a=batch(1, 3, 5, t=[6, 8]))])
-    assert [steps_of(one) for one in read(name).values()] == [[0, 1, 2, 3, 4, 5]]
+    assert [steps_of(episode) for episode in read(name).values()] == [[0, 1, 2, 3, 4, 5]]
 
 
 @pytest.mark.parametrize("names", [{}, {"t": None}])
 def test_without_ids_flags_end_episodes(tmp_path: Path, names: dict[str, Any]) -> None:
     line = joined(batch(0, 0, 2, "terminated"), batch(0, 0, 3))
     name = written(tmp_path, [{key: value for key, value in line.items() if key not in ("eps_id", *names)}] * 2)
-    assert [len(one) for one in read(name).values()] == [3, 4, 3, 4]
+    assert [len(episode) for episode in read(name).values()] == [3, 4, 3, 4]
 
 
 def test_dones_are_terminal_unless_they_mean_something_else(tmp_path: Path) -> None:
@@ -189,7 +192,7 @@ def test_empty_and_corrupt_lines_are_counted_and_named(tmp_path: Path) -> None:
         "  ",
     ]
     name = written(tmp_path, lines)
-    assert [steps_of(one) for one in read(name).values()] == [[0, 1, 2, 3]]
+    assert [steps_of(episode) for episode in read(name).values()] == [[0, 1, 2, 3]]
     assert codes(name) == {"lost_records": 4, "empty_records": 2}
     assert "worker-0_0.json: line 3: no JSON" in next(iter(open_source(name).notices)).text
 
@@ -280,7 +283,7 @@ def test_columns_of_other_names(tmp_path: Path) -> None:
         for key, value in batch(5, 0, 2, "truncated").items()
     }
     name = written(tmp_path, [line])
-    assert {key: steps_of(one) for key, one in read(f"{name}?columns=obs:o;actions:a;eps_id:e").items()} == {
+    assert {key: steps_of(episode) for key, episode in read(f"{name}?columns=obs:o;actions:a;eps_id:e").items()} == {
         "5": [0, 1, 2]
     }
     with pytest.raises(SourceError, match="no column obs and actions; it has a, e"):
@@ -294,7 +297,7 @@ def test_zip_files_are_read_where_they_are(tmp_path: Path) -> None:
         archive.writestr("../b.json", lines[2])
         archive.writestr("readme.txt", "no data")
     name = f"rllib:{tmp_path}"
-    assert {key: steps_of(one) for key, one in read(name).items()} == {"1": [0, 1, 2, 3], "2": [0, 1, 2]}
+    assert {key: steps_of(episode) for key, episode in read(name).items()} == {"1": [0, 1, 2, 3], "2": [0, 1, 2]}
     assert [path.name for path in tmp_path.iterdir()] == ["data.zip"]
 
 
@@ -359,13 +362,13 @@ def test_names_are_of_the_data_not_of_the_place(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
     here, there = (written(tmp_path / folder, [batch(1, 0, 2)]) for folder in ("here", "there"))
     other = written(tmp_path / "other", [batch(1, 0, 2, rewards=[0, 1])])
-    assert [one.id for one in open_source(here)] == [one.id for one in open_source(there)]
-    assert [one.id for one in open_source(here)] != [one.id for one in open_source(other)]
+    assert [episode.id for episode in open_source(here)] == [episode.id for episode in open_source(there)]
+    assert [episode.id for episode in open_source(here)] != [episode.id for episode in open_source(other)]
 
 
 def test_next_observations_that_are_none_are_told(tmp_path: Path) -> None:
     name = written(tmp_path, [batch(1, 0, 3, "truncated", new_obs=[[2.0], [3.0], [3.0]])])
-    assert [steps_of(one) for one in read(name).values()] == [[0, 1, 2, 3]]
+    assert [steps_of(episode) for episode in read(name).values()] == [[0, 1, 2, 3]]
     assert codes(name) == {"next_differs": 2}
 
 
@@ -396,8 +399,8 @@ def test_records_that_are_kept_are_those_that_are_read(
 
     def told() -> Any:
         return [
-            (one.id, one.faults, {path: column.tolist() for path, column in one.columns.items()})
-            for one in open_source(name)
+            (episode.id, episode.faults, {path: column.tolist() for path, column in episode.columns.items()})
+            for episode in open_source(name)
         ], codes(name)
 
     monkeypatch.setattr(chapter, "_KEPT_BYTES", 0)
@@ -436,7 +439,7 @@ def test_however_episodes_are_cut_and_mixed_they_come_out_whole(tmp_path: Path, 
     for old in tmp_path.iterdir():
         old.unlink()
     found = read(written(tmp_path, *files))
-    assert {key: steps_of(one) for key, one in found.items()} == {
+    assert {key: steps_of(episode) for key, episode in found.items()} == {
         str(number): list(range(length + 1)) for number, length in enumerate(lengths)
     }
 
@@ -455,9 +458,9 @@ def test_metadata_chooses_episodes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ids", [["1", "1", "1~2"], ["1~2", "1", "1"], ["1", "1~2", "1", "1~2", "1"]])
 def test_no_two_episodes_have_one_name(tmp_path: Path, ids: list[str]) -> None:
     source = open_source(written(tmp_path, [batch(one, 0, at + 1, "truncated") for at, one in enumerate(ids)]))
-    assert len({one.id for one in source}) == len(ids)
+    assert len({episode.id for episode in source}) == len(ids)
     late = open_source(written(tmp_path, [batch("5@3", 0, 1, "truncated"), batch("5", 3, 5, "truncated")]))
-    assert len({one.id for one in late}) == 2
+    assert len({episode.id for episode in late}) == 2
 
 
 @pytest.mark.parametrize("without", [0, 1, 2])
@@ -475,7 +478,7 @@ def test_rewards_that_one_record_lacks_make_its_episode_bad(tmp_path: Path, with
 def test_other_columns_that_some_records_lack_are_left_out_which_is_told(tmp_path: Path) -> None:
     more: dict[str, Any] = {"action_prob": [0.5, 0.25]}
     name = written(tmp_path, [batch(1, 0, 2, **more), batch(1, 2, 4, "truncated"), batch(2, 0, 2, "truncated")])
-    assert not any("action_prob" in one.columns for one in open_source(name))
+    assert not any("action_prob" in episode.columns for episode in open_source(name))
     [notice] = open_source(name).notices
     assert (notice.code, notice.path, notice.count) == ("left_out", "action_prob", 2)
     assert codes(f"{name}?others=drop") == {}
@@ -484,14 +487,14 @@ def test_other_columns_that_some_records_lack_are_left_out_which_is_told(tmp_pat
 def test_records_without_rows_are_counted_and_change_nothing(tmp_path: Path) -> None:
     empty = {name: column if name == "type" else [] for name, column in batch(1, 0, 1).items()}
     name = written(tmp_path, [empty, batch(1, 0, 2, "truncated", more=[1, 2]), multi(a=empty)])
-    assert [steps_of(one) for one in read(name).values()] == [[0, 1, 2]]
+    assert [steps_of(episode) for episode in read(name).values()] == [[0, 1, 2]]
     assert next(iter(open_source(name))).columns["more"].tolist() == [1, 2, 0]
     assert codes(name) == {"empty_records": 2}
 
 
 def test_the_last_next_observation_keeps_its_value(tmp_path: Path) -> None:
     name = written(tmp_path, [batch(1, 0, 2, obs=[[1], [2]], new_obs=[[2], [2.5]])])
-    assert [steps_of(one) for one in read(name).values()] == [[1, 2, 2.5]]
+    assert [steps_of(episode) for episode in read(name).values()] == [[1, 2, 2.5]]
     assert open_source(name).spec()["observation"].dtype == np.float64
 
 
@@ -550,11 +553,11 @@ def test_most_episodes_decide_and_whole_numbers_that_come_by_chance_do_not(tmp_p
         for number in range(3)
     ]
     source = open_source(written(tmp_path, batches))
-    assert [bool(one.faults) for one in source] == [number == odd for number in range(3)]
+    assert [bool(episode.faults) for episode in source] == [number == odd for number in range(3)]
     assert {path: str(spec) for path, spec in flatten(source.spec()).items()}["scale"] == "float64[]"
     assert [(notice.code, notice.path) for notice in source.notices] == [("mixed_specs", "size")]
     chosen = open_source(written(tmp_path, batches) + f"?spec_from={odd}")
-    assert [bool(one.faults) for one in chosen] == [number != odd for number in range(3)]
+    assert [bool(episode.faults) for episode in chosen] == [number != odd for number in range(3)]
     with pytest.raises(SourceError, match=f"^rllib:[^:]*: spec_from={odd + 3}: .*there are 3 episodes"):
         open_source(written(tmp_path, batches) + f"?spec_from={odd + 3}")
 

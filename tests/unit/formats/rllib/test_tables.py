@@ -26,7 +26,7 @@ OF_STEPS = ["steps", "tensors", "step_lines"]
 
 
 def read(name: str) -> dict[str, Episode]:
-    return {one.where.partition("#")[2]: one for one in open_source(name)}
+    return {episode.where.partition("#")[2]: episode for episode in open_source(name)}
 
 
 def codes(name: str) -> dict[str, int]:
@@ -55,7 +55,7 @@ def test_what_runners_of_the_new_stack_wrote_is_read_once(folder: str) -> None:
 @pytest.mark.parametrize("folder", OF_STEPS)
 def test_one_writing_alone_is_whole(folder: str) -> None:
     [run] = (DATA / folder).glob("*/run-000000-00001")
-    assert sum(len(one) - 1 for one in read(f"rllib:{run}").values()) == 5
+    assert sum(len(episode) - 1 for episode in read(f"rllib:{run}").values()) == 5
     assert "repeated_records" not in codes(f"rllib:{run}")
 
 
@@ -114,7 +114,10 @@ def test_rows_of_episodes_that_interleave_are_joined_over_row_groups(tmp_path: P
     assert found["b"].columns["observation"][:, 0].tolist() == [10, 11, 12, 13]
     assert found["a"].columns["action"].dtype == np.int16
     assert found["a"].columns["reward"].dtype == np.float32
-    assert {name: one.metadata["ending"] for name, one in found.items()} == {"a": b"truncated", "b": b"terminated"}
+    assert {name: episode.metadata["ending"] for name, episode in found.items()} == {
+        "a": b"truncated",
+        "b": b"terminated",
+    }
 
 
 def test_rows_in_any_order_are_joined_by_t(tmp_path: Path) -> None:
@@ -122,7 +125,9 @@ def test_rows_in_any_order_are_joined_by_t(tmp_path: Path) -> None:
     for seed in range(5):
         random.Random(seed).shuffle(order)
         pq.write_table(table().take(order), tmp_path / "x.parquet", row_group_size=4)
-        found = {name: one.columns["observation"][:, 0].tolist() for name, one in read(f"rllib:{tmp_path}").items()}
+        found = {
+            name: episode.columns["observation"][:, 0].tolist() for name, episode in read(f"rllib:{tmp_path}").items()
+        }
         assert found == {"a": [0, 1, 2, 3], "b": [10, 11, 12, 13]}
 
 
@@ -194,7 +199,7 @@ def test_agents_of_several_policies_are_the_same_episodes_in_any_row_groups(tmp_
     ]
     pq.write_table(pa.Table.from_pylist(steps), tmp_path / "x.parquet", row_group_size=rows)
     found = read(f"rllib:{tmp_path}")
-    assert {name: one.metadata["policy_id"] for name, one in found.items()} == {
+    assert {name: episode.metadata["policy_id"] for name, episode in found.items()} == {
         "e/p0/a0": b"p0",
         "e/p1/a1": b"p1",
         "e/p0/a2": b"p0",
@@ -278,9 +283,9 @@ def test_options_that_change_values_are_in_the_names(tmp_path: Path) -> None:
     pq.write_table(table(new_obs=None, o=[0.5] * 6), tmp_path / "x.parquet")
     options = ("", "?float=32", "?last_step=mark", "?columns=obs:o")
     found = [next(iter(open_source(f"rllib:{tmp_path}{option}"))) for option in options]
-    for one, other in itertools.combinations(found, 2):
-        assert (one.id == other.id) == (content_digest(one.columns) == content_digest(other.columns))
-    assert len({one.id for one in found}) == 3
+    for episode, other in itertools.combinations(found, 2):
+        assert (episode.id == other.id) == (content_digest(episode.columns) == content_digest(other.columns))
+    assert len({episode.id for episode in found}) == 3
 
 
 def test_a_column_that_claims_far_more_than_the_file_has_is_refused(
@@ -294,7 +299,7 @@ def test_a_column_that_claims_far_more_than_the_file_has_is_refused(
     )
     with pytest.raises(SourceError, match="bytes to read at once"):
         open_source(f"rllib:{tmp_path}")
-    assert sum(len(one) - 1 for one in open_source(f"rllib:{tmp_path}?others=drop")) == 3_000
+    assert sum(len(episode) - 1 for episode in open_source(f"rllib:{tmp_path}?others=drop")) == 3_000
 
 
 @pytest.mark.parametrize("folder", ["steps", "episodes", "batches", "packed"])

@@ -70,7 +70,8 @@ def notices(name: str) -> dict[str, Notice]:
 def test_trajectories_are_items(tmp_path: Path, ends: bool, option: str, capacity: int, length: int | None) -> None:
     leaves = with_ends(trajectories()) if ends else trajectories()
     allocated = {
-        key: np.concatenate([one, np.ones((capacity - 6, *one.shape[1:]), one.dtype)]) for key, one in leaves.items()
+        key: np.concatenate([leaf, np.ones((capacity - 6, *leaf.shape[1:]), leaf.dtype)])
+        for key, leaf in leaves.items()
     }
     name = dump(tmp_path / "buffer", (capacity,), allocated | {"index": np.arange(capacity)}, length) + option
     episodes = list(open_source(name))
@@ -159,8 +160,8 @@ def steps(count: int, capacity: int) -> dict[str, Array]:
     leaves["next/done"][3::4] = True
     leaves["collector/traj_ids"] = np.arange(count) // 4
     return {
-        key: np.concatenate([one, np.zeros((capacity - count, *one.shape[1:]), one.dtype)])
-        for key, one in leaves.items()
+        key: np.concatenate([leaf, np.zeros((capacity - count, *leaf.shape[1:]), leaf.dtype)])
+        for key, leaf in leaves.items()
     }
 
 

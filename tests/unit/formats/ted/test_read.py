@@ -174,7 +174,7 @@ def test_groups_of_an_h5_file_that_do_not_go_together_are_bad_episodes(tmp_path:
         del file["traj_3"]
         file["traj_3"] = h5py.SoftLink("/nowhere")
     found = list(open_source(f"ted:{tmp_path / 'x.h5'}"))
-    assert [len(one.faults) for one in found] == [0, 1, 1, 1]
+    assert [len(episode.faults) for episode in found] == [0, 1, 1, 1]
     assert "traj_1/action" in found[1].faults[0][1]
 
 
@@ -297,12 +297,12 @@ def read(name: str) -> list[tuple[Any, list[float], list[int]]]:
     """Id, observations and actions of each trajectory."""
     return [
         (
-            one.metadata.get("trajectory_id"),
-            one.columns["observation"][:, 0].tolist(),
-            one.columns["action"][:-1].tolist(),
+            episode.metadata.get("trajectory_id"),
+            episode.columns["observation"][:, 0].tolist(),
+            episode.columns["action"][:-1].tolist(),
         )
-        for one in open_source(name)
-        if not one.faults
+        for episode in open_source(name)
+        if not episode.faults
     ]
 
 
@@ -329,7 +329,7 @@ def test_ids_part_a_group_of_the_h5_form(tmp_path: Path, stored: list[Any]) -> N
 def test_end_flags_alone_part_on_request(tmp_path: Path) -> None:
     name = h5_file(tmp_path / "x.h5", [{"ids": [0, 0, 0, 1, 1, 1]}, {"ids": [1, 2]}])
     found = list(open_source(f"{name}?trajectories=done"))
-    assert [one.columns[IDS][:-1].tolist() for one in found] == [[0, 0, 0, 1, 1, 1], [1, 2]]
+    assert [episode.columns[IDS][:-1].tolist() for episode in found] == [[0, 0, 0, 1, 1, 1], [1, 2]]
     assert counts(f"{name}?trajectories=done") == {}
     assert read(name)[1:] == [(1, [3, 4, 5, 6], [3, 4, 5]), (2, [7, 8], [7])]
 
@@ -345,7 +345,7 @@ def test_a_trajectory_of_one_step_that_loses_it_is_counted(tmp_path: Path) -> No
 def test_another_key_has_the_ids(tmp_path: Path) -> None:
     name = h5_file(tmp_path / "x.h5", [{"ids": [4, 4, 5], "key": "info/run"}])
     assert len(read(name)) == 1
-    assert [one[0] for one in read(f"{name}?trajectories=info.run")] == [4, 5]
+    assert [episode[0] for episode in read(f"{name}?trajectories=info.run")] == [4, 5]
     with pytest.raises(SourceError, match=r"neither collector\.traj_ids nor episode is there"):
         open_source(f"{name}?trajectories=ids")
     with pytest.raises(SourceError, match=r'no key "info\.no"; there are: action, info\.run'):
@@ -363,7 +363,7 @@ def test_ids_that_stand_under_next_as_well(tmp_path: Path) -> None:
     assert list(opened(name).metadata_spec()) == ["trajectory_id"]
     numbers = np.arange(STEPS) // 30
     memmap = written(tmp_path / "memmap", episode=numbers, **{"next/episode": numbers})
-    assert [int(one[0]) for one in read(memmap)] == [0, 1, 2, 3]
+    assert [int(episode[0]) for episode in read(memmap)] == [0, 1, 2, 3]
     assert list(opened(memmap).metadata_spec()) == ["trajectory_id"]
 
 
@@ -372,11 +372,11 @@ def test_ids_of_a_group_that_do_not_fit_make_bad_episodes(tmp_path: Path, stored
     good = {"ids": [7, 7, 8]}
     name = h5_file(tmp_path / "x.h5", [good, {"ids": [0, 0, 1, 1, 1], "stored": stored}, good])
     found = list(open_source(name))
-    bad = [one for one in found if one.faults]
+    bad = [episode for episode in found if episode.faults]
     assert bad
-    assert [int(one.metadata["trajectory_id"]) for one in found if not one.faults][:2] == [7, 8]
+    assert [int(episode.metadata["trajectory_id"]) for episode in found if not episode.faults][:2] == [7, 8]
     assert len(read(name)) >= 4
-    assert not any(len(one) > 4 for one in found if not one.faults)
+    assert not any(len(episode) > 4 for episode in found if not episode.faults)
 
 
 def test_ids_that_are_no_ids_are_refused_with_a_way_out(tmp_path: Path) -> None:
@@ -391,9 +391,9 @@ def test_end_flags_inside_of_one_id_are_told(tmp_path: Path) -> None:
     done = (np.arange(STEPS) % 50 == 49)[:, None]
     flags = {"next/done": done, "next/terminated": np.zeros_like(done), "next/truncated": done}
     name = written(tmp_path, episode=np.zeros(STEPS, np.int64), **flags)
-    assert [len(one[2]) for one in read(name)] == [100]
+    assert [len(episode[2]) for episode in read(name)] == [100]
     assert counts(name)["done_inside"] == 1
-    assert [len(one[2]) for one in read(f"{name}?trajectories=done")] == [50, 50]
+    assert [len(episode[2]) for episode in read(f"{name}?trajectories=done")] == [50, 50]
     assert counts(f"{name}?trajectories=done") == {}
 
 
@@ -405,11 +405,11 @@ def test_most_groups_of_the_h5_form_say_what_all_have(tmp_path: Path, odd: int) 
         file[f"traj_{odd}/action"] = np.zeros((3, 2), np.float32)
         file[f"traj_{odd}/extra"] = np.zeros(3)
     found = list(open_source(name))
-    assert [bool(one.faults) for one in found] == [number == odd for number in range(3)]
+    assert [bool(episode.faults) for episode in found] == [number == odd for number in range(3)]
     assert "expected int64[] as most trajectories" in str(found[odd].faults)
     told = {(notice.code, notice.path) for notice in opened(name).notices}
     assert {("mixed_specs", "action"), ("left_out", "extra")} <= told
     chosen = list(open_source(f"{name}?spec_from={odd}"))
-    assert [bool(one.faults) for one in chosen] == [number != odd for number in range(3)]
+    assert [bool(episode.faults) for episode in chosen] == [number != odd for number in range(3)]
     with pytest.raises(SourceError, match=f"spec_from={odd + 3}: .*there are 3 episodes"):
         open_source(f"{name}?spec_from={odd + 3}")

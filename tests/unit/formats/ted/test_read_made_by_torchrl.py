@@ -65,8 +65,8 @@ def test_every_form_is_read_as_torchrl_holds_it(version: str, fill: str, form: s
 @BOTH
 @pytest.mark.parametrize("form", FORMS)
 def test_end_flags_part_what_has_no_ids(version: str, form: str) -> None:
-    by_ids = [one.columns for one in opened(version, f"ring_{form}")]
-    by_flags = [one.columns for one in opened(version, f"by_done_{form}")]
+    by_ids = [episode.columns for episode in opened(version, f"ring_{form}")]
+    by_flags = [episode.columns for episode in opened(version, f"by_done_{form}")]
     assert [one["action"].tolist() for one in by_ids] == [flag["action"].tolist() for flag in by_flags]
 
 
@@ -75,7 +75,9 @@ def test_end_flags_part_what_has_no_ids(version: str, form: str) -> None:
 def test_incomplete_trajectories_are_left_out_on_request(version: str, form: str) -> None:
     whole = list(opened(version, f"ring_{form}"))
     kept = list(opened(version, f"ring_{form}", "?incomplete=drop"))
-    assert [one.columns["action"].tolist() for one in kept] == [one.columns["action"].tolist() for one in whole[1:-1]]
+    assert [episode.columns["action"].tolist() for episode in kept] == [
+        episode.columns["action"].tolist() for episode in whole[1:-1]
+    ]
 
 
 @BOTH
@@ -84,16 +86,16 @@ def test_every_step_is_an_episode_on_request(version: str, form: str) -> None:
     steps = list(opened(version, f"ring_{form}", "?trajectories=rows"))
     assert len(steps) == 10
     assert {len(step) for step in steps} == {2}
-    whole = np.concatenate([one.columns["reward"][:-1] for one in opened(version, f"ring_{form}")])
+    whole = np.concatenate([episode.columns["reward"][:-1] for episode in opened(version, f"ring_{form}")])
     np.testing.assert_array_equal([step.columns["reward"][0] for step in steps], whole)
 
 
 @BOTH
 def test_the_storage_folder_finds_its_writer_and_a_cursor_can_be_told(version: str) -> None:
-    whole = [one.columns["action"].tolist() for one in opened(version, "ring_memmap")]
-    assert [one.columns["action"].tolist() for one in opened(version, "ring_memmap/storage")] == whole
-    assert [one.columns["action"].tolist() for one in opened(version, "ring_memmap", "?cursor=4")] == whole
-    assert [one.columns["action"].tolist() for one in opened(version, "ring_memmap", "?cursor=0")] != whole
+    whole = [episode.columns["action"].tolist() for episode in opened(version, "ring_memmap")]
+    assert [episode.columns["action"].tolist() for episode in opened(version, "ring_memmap/storage")] == whole
+    assert [episode.columns["action"].tolist() for episode in opened(version, "ring_memmap", "?cursor=4")] == whole
+    assert [episode.columns["action"].tolist() for episode in opened(version, "ring_memmap", "?cursor=0")] != whole
     with pytest.raises(SourceError, match="write cursor 11: expected at most 10"):
         opened(version, "ring_memmap", "?cursor=11")
 
@@ -102,8 +104,8 @@ def test_the_storage_folder_finds_its_writer_and_a_cursor_can_be_told(version: s
 def test_multi_step_is_told(version: str) -> None:
     source = opened(version, "multi_step")
     assert "next_differs" in codes(source)
-    assert all(one.faults for one in opened(version, "multi_step", "?next=check"))
-    assert not any(one.faults for one in opened(version, "ring_memmap", "?next=check"))
+    assert all(episode.faults for episode in opened(version, "multi_step", "?next=check"))
+    assert not any(episode.faults for episode in opened(version, "ring_memmap", "?next=check"))
     kept = next(iter(opened(version, "multi_step", "?next=keep")))
     held = ted_data.expected(version, "multi_step")
     np.testing.assert_array_equal(
@@ -114,7 +116,7 @@ def test_multi_step_is_told(version: str) -> None:
 
 @BOTH
 def test_items_that_are_trajectories_are_read_as_such(version: str) -> None:
-    lengths = [len(one) - 1 for one in opened(version, "items")]
+    lengths = [len(episode) - 1 for episode in opened(version, "items")]
     assert lengths == [6, 6, 4, 2]
     with pytest.raises(SourceError, match="expected a multiple of 6"):
         opened(version, "items", "?items=steps")
@@ -122,7 +124,7 @@ def test_items_that_are_trajectories_are_read_as_such(version: str) -> None:
 
 @BOTH
 def test_a_mask_says_how_long_padded_trajectories_are(version: str) -> None:
-    assert [len(one) - 1 for one in opened(version, "padded")] == [5, 3]
+    assert [len(episode) - 1 for episode in opened(version, "padded")] == [5, 3]
 
 
 @BOTH
@@ -147,10 +149,10 @@ def test_a_pytree_is_read_once_its_leaves_are_named(version: str) -> None:
     names = "?observation=0,action=1,reward=2.r,done=2.d.0,next_observation=2.d.1,done_means=terminal"
     found = list(opened(version, "pytree", names))
     wanted = list(opened(version, "part_memmap"))
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(one.columns["observation"], other.columns["observation/state"])
+    for episode, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(episode.columns["observation"], other.columns["observation/state"])
         for path in ("action", "reward"):
-            np.testing.assert_array_equal(one.columns[path], other.columns[path])
+            np.testing.assert_array_equal(episode.columns[path], other.columns[path])
     assert found[0].columns["is_terminal"].tolist() == [False, False, False, True]
 
 
@@ -158,20 +160,23 @@ def test_an_ensemble_is_read_buffer_by_buffer() -> None:
     version = "v0.14.1"
     whole = list(opened(version, "ensemble"))
     parts = [list(opened(version, "ensemble", f"?buffer={number}")) for number in (0, 1)]
-    assert [one.columns["action"].tolist() for one in whole] == [
-        one.columns["action"].tolist() for part in parts for one in part
+    assert [episode.columns["action"].tolist() for episode in whole] == [
+        episode.columns["action"].tolist() for part in parts for episode in part
     ]
-    assert [one.columns["action"].tolist() for one in opened(version, "ensemble/storage/1")] == [
-        one.columns["action"].tolist() for one in parts[1]
+    assert [episode.columns["action"].tolist() for episode in opened(version, "ensemble/storage/1")] == [
+        episode.columns["action"].tolist() for episode in parts[1]
     ]
     with pytest.raises(SourceError, match="buffer 2: there are 2"):
         opened(version, "ensemble", "?buffer=2")
-    assert [one.id for one in opened(version, "ensemble", "?episodes=1:4")] == [one.id for one in whole[1:4]]
+    assert [episode.id for episode in opened(version, "ensemble", "?episodes=1:4")] == [
+        episode.id for episode in whole[1:4]
+    ]
 
 
 @BOTH
 def test_episodes_are_chosen_by_the_ids_of_trajectories(version: str) -> None:
     for form in FORMS:
         assert [
-            int(one.metadata["trajectory_id"]) for one in opened(version, f"ring_{form}", "?where=trajectory_id=2")
+            int(episode.metadata["trajectory_id"])
+            for episode in opened(version, f"ring_{form}", "?where=trajectory_id=2")
         ] == [2]

@@ -48,7 +48,7 @@ def written(folder: Path, **changes: Any) -> str:
 
 
 def ids(name: str) -> set[str]:
-    return {one.id for one in open_source(name)}
+    return {episode.id for episode in open_source(name)}
 
 
 def at_step(key: str, step: int, value: Any) -> dict[str, Any]:
@@ -138,5 +138,5 @@ def test_groups_of_h5_files_come_by_number(tmp_path: Path) -> None:
             group["action"] = np.zeros((2, 1), np.float32)
             group["reward"] = np.zeros((2, 1), np.float32)
             group["done"] = np.array([[False], [True]])
-    found = [one.columns["observation"][0, 0] for one in open_source(f"ted:{tmp_path / 'x.h5'}")]
+    found = [episode.columns["observation"][0, 0] for episode in open_source(f"ted:{tmp_path / 'x.h5'}")]
     assert found == list(range(11))

@@ -76,7 +76,7 @@ def _holds(column: Any) -> bool:
 @FEW
 @given(datasets(), st.sampled_from(sorted(LAYOUTS)), st.sampled_from(["memmap", "h5"]))
 def test_what_was_ted_is_the_same_ted_again(episodes: list[Episode], first: str, layout: str) -> None:
-    if not any(path.startswith("observation") and _holds(one) for path, one in episodes[0].columns.items()):
+    if not any(path.startswith("observation") and _holds(column) for path, column in episodes[0].columns.items()):
         return
     with tempfile.TemporaryDirectory() as folder:
         one, two, three = (Path(folder) / name for name in ("one", "two", "three"))

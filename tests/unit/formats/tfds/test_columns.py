@@ -382,7 +382,7 @@ def test_every_cut_and_every_flipped_byte_is_values_of_the_right_form_or_our_err
         if isinstance(found, SourceError):
             assert str(found).startswith("file, record 3")
             continue
-        assert {path: one.dtype for path, one in found[0].items()} == {path: one.dtype for path, one in specs.items()}
+        assert {path: one.dtype for path, one in found[0].items()} == {path: spec.dtype for path, spec in specs.items()}
         assert len({len(one) for one in found[0].values()}) == 1
 
 

@@ -387,7 +387,9 @@ def test_episodes_in_a_bucket_are_asked_for_one_by_one(
     wanted, whole = [3, 4, 12, 20], list(here)
     indexed(path_of("s3://datasets/cartpole/cartpole-train.tfrecord-00000"), len(whole))
     cloud.requests.clear()
-    assert {number: one.id for number, one in there.at(wanted)} == {number: whole[number].id for number in wanted}
+    assert {number: episode.id for number, episode in there.at(wanted)} == {
+        number: whole[number].id for number in wanted
+    }
     assert asked_bytes(cloud) < 8 * max(one.nbytes for one in whole)
     assert sum(1 for request in cloud.requests if request.range) == 3
 

@@ -138,7 +138,7 @@ def test_encoded_frames_are_decoded_as_those_of_a_table(encode: Any, decode: Any
     for image, other in zip(*images, strict=True):
         np.testing.assert_array_equal(image, other)
     if encode == "png" and decode is True:
-        pushed = np.concatenate([one.columns["observation/image"][:-1] for one in source])
+        pushed = np.concatenate([episode.columns["observation/image"][:-1] for episode in source])
         np.testing.assert_array_equal(np.concatenate(images[0])[:, 0], pushed)
 
 
@@ -321,7 +321,8 @@ def test_restored_at_every_position_it_gives_the_same_tail(data: st.DataObject) 
 def test_what_earlier_episodes_decide_is_decided_as_before() -> None:
     """Ends that are not the episodes' own are known from several; here the episodes before are read again."""
     source = [
-        one.with_columns(discount=np.ones(len(one), np.float32)) for one in poisoned(np.random.default_rng(0), 12)
+        episode.with_columns(discount=np.ones(len(episode), np.float32))
+        for episode in poisoned(np.random.default_rng(0), 12)
     ]
     made = local(source, batch_size=7, on_invalid="skip", epochs=2)
     states, batches = [], []
@@ -379,7 +380,7 @@ SOURCES: list[Callable[[], Any]] = [
 @pytest.mark.parametrize("make", SOURCES)
 def test_sources_pass_over_their_first_episodes(make: Callable[[], Any]) -> None:
     source = make()
-    whole = [(one.id, len(one), sorted(one.columns)) for one in source]
+    whole = [(episode.id, len(episode), sorted(episode.columns)) for episode in source]
     for count in (*range(len(whole) + 1), len(whole) + 3):
         found = [(episode.id, len(episode), sorted(episode.columns)) for episode in source.episodes(count)]
         assert found == whole[count:]

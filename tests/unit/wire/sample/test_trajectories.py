@@ -83,7 +83,13 @@ def expected(messages: Sequence[bytes]) -> Plain:
     protos = map(message_class("FlatTrajectory").FromString, messages)
     return [
         [
-            ([(one.chunk_key, one.offset, one.length, one.index) for one in column.chunk_slices], column.squeeze)
+            (
+                [
+                    (chunk_slice.chunk_key, chunk_slice.offset, chunk_slice.length, chunk_slice.index)
+                    for chunk_slice in column.chunk_slices
+                ],
+                column.squeeze,
+            )
             for column in proto.columns
         ]
         for proto in protos
