@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         emit(result)
         results.append(result)
         if options.json is not None:
-            options.json.write_text("".join(f"{json.dumps(one)}\n" for one in results))
+            options.json.write_text("".join(f"{json.dumps(row)}\n" for row in results))
     note(_summary(results))
     note(f"other programs used {neighbours.share():.0%} of the machine meanwhile; a noisy run proves little")
     collapsed = _collapsed(results)

@@ -164,7 +164,7 @@ def _save(running: Sequence[ReplayProcess]) -> dict[str, Any]:
     return {
         "checkpoint_seconds": seconds,
         "checkpoint_processor": processor,
-        "checkpoint_bytes": sum(one["bytes"] for one in saved),
+        "checkpoint_bytes": sum(checkpoint["bytes"] for checkpoint in saved),
         "saving_bytes": sum(peak_bytes(server.pid) for server in running) - held,
     }
 
@@ -178,7 +178,7 @@ def _client(running: Sequence[ReplayProcess]) -> Any:
     """By names that stay: the same episodes on the same servers in every run."""
     if len(running) == 1:
         return connect(running[0].address)
-    return connect([f"replay-{number}={one.address}" for number, one in enumerate(running)])
+    return connect([f"replay-{number}={server.address}" for number, server in enumerate(running)])
 
 
 def _processor(running: Sequence[ReplayProcess]) -> float:

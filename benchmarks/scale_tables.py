@@ -92,19 +92,19 @@ def _curves(results: Sequence[Result]) -> Iterator[str]:
             "sampled, items/s",
         ]
     )
-    for one in _telling(sorted((result["parameters"] for result in results), key=_place)):
+    for point in _telling(sorted((result["parameters"] for result in results), key=_place)):
         yield _row(
             [
-                one["content"],
-                one["servers"],
-                f"{one['items']:,}",
-                f"{one['memory_bytes'] / one['items']:,.0f}",
-                f"{one['checkpoint_seconds']:.1f}",
-                f"{one['saving_bytes'] / 1e6:,.0f}",
-                f"{one['checkpoint_bytes'] / 1e6:,.1f}",
-                f"{one['restore_seconds']:.1f}",
-                f"{one['items'] / one['push_seconds']:,.0f}",
-                f"{one['samples'] / one['sample_seconds']:,.0f}",
+                point["content"],
+                point["servers"],
+                f"{point['items']:,}",
+                f"{point['memory_bytes'] / point['items']:,.0f}",
+                f"{point['checkpoint_seconds']:.1f}",
+                f"{point['saving_bytes'] / 1e6:,.0f}",
+                f"{point['checkpoint_bytes'] / 1e6:,.1f}",
+                f"{point['restore_seconds']:.1f}",
+                f"{point['items'] / point['push_seconds']:,.0f}",
+                f"{point['samples'] / point['sample_seconds']:,.0f}",
             ]
         )
 

@@ -158,14 +158,19 @@ def command_page(name: str) -> str:
 def json_reference() -> str:
     """Every document that a command prints with --json, its members in a list. Objects of several documents stand at the end, once."""
     schemas = {name: schema_of(name) for name in sorted(DOCUMENTS)}
-    parts = {name: one for schema in schemas.values() for name, one in schema["$defs"].items() if name != _FAILED}
+    parts = {
+        name: definition
+        for schema in schemas.values()
+        for name, definition in schema["$defs"].items()
+        if name != _FAILED
+    }
     uses = Counter(name for schema in schemas.values() for name in schema["$defs"])
     for name, (one, other) in _COMMON.items():
         theirs = parts[other]["properties"]
         common = {member: value for member, value in parts[one]["properties"].items() if theirs.get(member) == value}
         about = f"What {one} and {other} have in common."
         parts[name] = {"description": about, "properties": common, "required": list(common)}
-    texts = {name: _definition(name, one, parts) for name, one in parts.items()}
+    texts = {name: _definition(name, definition, parts) for name, definition in parts.items()}
     pages = []
     for command, schema in schemas.items():
         forms = [form for form in schema["anyOf"] if _referred(form) != _FAILED]
@@ -185,9 +190,11 @@ def config_reference() -> str:
     parts = msgspec.json.schema(ServerConfig)["$defs"]
     whole = parts["ServerConfig"]["properties"]
     del parts["ServerConfig"]  # the page names its sections
-    titles = {_referred(one.get("items", one)): key for key, one in whole.items()}
-    titles |= {name: one["properties"]["kind"]["enum"][0] for name, one in parts.items() if "kind" in one["properties"]}
-    return "\n\n".join(_config_part(titles[name], one, titles) for name, one in parts.items())
+    titles = {_referred(part.get("items", part)): key for key, part in whole.items()}
+    titles |= {
+        name: part["properties"]["kind"]["enum"][0] for name, part in parts.items() if "kind" in part["properties"]
+    }
+    return "\n\n".join(_config_part(titles[name], part, titles) for name, part in parts.items())
 
 
 def metrics_table() -> str:
@@ -207,7 +214,7 @@ def table_status_reference() -> str:
         part["description"], meanings = _docstring(part["description"])
         for key, member in part["properties"].items():
             member.setdefault("description", _in_files(meanings.get(key, "")))
-    return "\n\n".join(_definition(name, one, parts) for name, one in parts.items())
+    return "\n\n".join(_definition(name, definition, parts) for name, definition in parts.items())
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
@@ -385,7 +392,7 @@ def _row(option: click.Option) -> str:
     facts += [f"or `{option.envvar}` of the environment"] if option.show_envvar else []
     *others, last = [*option.opts, *option.secondary_opts]
     last = f"{last} {'' if option.is_flag else value}".strip().replace("|", r"\|")
-    spelled = ", ".join(f"`{one}`" for one in [*others, last])
+    spelled = ", ".join(f"`{text}`" for text in [*others, last])
     in_brackets = f" ({'; '.join(facts)})" if facts else ""
     return f"| {spelled} | {(option.help or '').rstrip('.')}{in_brackets}.{choices} |"
 

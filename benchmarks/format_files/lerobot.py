@@ -100,7 +100,7 @@ def _write_images(folder: Path, count: int) -> str:
         imagecodecs.png_encode(np.ascontiguousarray(picture))
         for picture in data.pictures(False)[0]["observation"][..., :3]
     ]
-    files = itertools.cycle({"bytes": one, "path": f"frame-{at:06d}.png"} for at, one in enumerate(scene))
+    files = itertools.cycle({"bytes": image, "path": f"frame-{at:06d}.png"} for at, image in enumerate(scene))
     for path in _data(folder):
         table = pq.read_table(path)
         column = pa.array(list(itertools.islice(files, table.num_rows)))
@@ -119,7 +119,9 @@ def _read_images(folder: Path) -> int:
         read_numbers(table.drop_columns([_IMAGE]))
         files = table[_IMAGE].combine_chunks().field("bytes")
         for start in range(0, len(files), TRANSITIONS):
-            images = np.stack([imagecodecs.png_decode(one) for one in files[start : start + TRANSITIONS].to_pylist()])
+            images = np.stack(
+                [imagecodecs.png_decode(image) for image in files[start : start + TRANSITIONS].to_pylist()]
+            )
             steps += len(images)
     return steps
 

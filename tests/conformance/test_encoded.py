@@ -83,7 +83,9 @@ def test_decoded_samples_are_those_of_a_decoded_push(address: str, client: rlds2
 
 def as_text(item: Any) -> str:
     """All values of an item; keys differ, and so does the order in which items come."""
-    return "|".join(f"{np.asarray(one).dtype}{np.asarray(one).shape}{np.asarray(one).tobytes().hex()}" for one in item)
+    return "|".join(
+        f"{np.asarray(leaf).dtype}{np.asarray(leaf).shape}{np.asarray(leaf).tobytes().hex()}" for leaf in item
+    )
 
 
 def test_the_buffer_of_tf_agents_decodes_with_a_map(address: str, client: rlds2reverb.Client) -> None:
@@ -100,7 +102,7 @@ def test_the_buffer_of_tf_agents_decodes_with_a_map(address: str, client: rlds2r
         data, info = next(iter(dataset))
         assert info.key.shape == (3, 2)
         assert data.observation["wrist"].shape == (3, 2, 9, 12, 3)
-        assert {one.tobytes() for one in data.observation["camera"].numpy().reshape(-1, 9, 12, 3)} <= wanted
+        assert {image.tobytes() for image in data.observation["camera"].numpy().reshape(-1, 9, 12, 3)} <= wanted
 
 
 def test_the_command_line_tells_encoded_images_from_text(address: str) -> None:

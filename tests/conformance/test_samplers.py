@@ -150,7 +150,7 @@ def test_the_best_episodes_stay(learner: Client) -> None:
         learner.push(order, "best", view=view, allow=ALLOWED, allow_eviction=True)
         assert learner.tables()["best"].current_size == 4
         with learner.sample("best", 64, samples=512) as sampler:
-            kept = {float(one) for _, info in sampler for one in return_of(info.priority)}
+            kept = {float(value) for _, info in sampler for value in return_of(info.priority)}
         np.testing.assert_allclose(sorted(kept), returns[-4:], rtol=1e-6)
 
 

@@ -48,7 +48,7 @@ def choices(paths: list[str]) -> list[list[str]]:
     """What may be left out: each column alone, all of one field, half of them, and all."""
     fields = {path.split("/")[0] for path in paths}
     together = [[path for path in paths if path.split("/")[0] == field] for field in sorted(fields)]
-    return [*([path] for path in paths), *(one for one in together if len(one) > 1), paths[::2], paths]
+    return [*([path] for path in paths), *(group for group in together if len(group) > 1), paths[::2], paths]
 
 
 @pytest.mark.parametrize("kind", kinds(*SOURCES))
@@ -187,7 +187,7 @@ def broken_hdf5(write: Callable[[Path], str], ending: str, path: str) -> Callabl
 
     def broken(folder: Path) -> tuple[str, str]:
         name = write(folder)
-        (file,) = (one for one in folder.rglob("*") if one.suffix in (".hdf5", ".h5"))
+        (file,) = (file_path for file_path in folder.rglob("*") if file_path.suffix in (".hdf5", ".h5"))
         break_dataset(file, lambda dataset: dataset.endswith(ending))
         return name, path
 
@@ -247,7 +247,7 @@ def test_a_column_that_is_left_out_is_not_checked(kind: str, tmp_path: Path) -> 
         episodes = list(fewer)
         assert len(episodes) == source.episode_count
         assert all(len(episode) and not episode.faults for episode in episodes)
-    kept = [one for one in flatten(source.spec()) if one != path]
+    kept = [column for column in flatten(source.spec()) if column != path]
     assert is_readable(transformed(source, Transform(select=kept)))
 
 

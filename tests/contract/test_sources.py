@@ -97,7 +97,7 @@ def test_names_of_paths_may_hold_any_sign(scheme: str, tmp_path: Path) -> None:
     path = Path(place)
     moved = path.rename(path.with_name(f"what?@a;b|c,d%3F{''.join(path.suffixes)}"))
     source = open_source(f"{scheme}:{escape_text(moved)}{at}{split}?{options}")
-    assert [content[1:] for content in contents(source)] == [one[1:] for one in before]
+    assert [content[1:] for content in contents(source)] == [content[1:] for content in before]
     assert contents(open_source(source.name)) == contents(source)
     assert contents(open_source(f"mix:{source.name}")) == contents(source)
 
@@ -210,7 +210,7 @@ def test_the_sides_of_a_split_are_the_whole(source: Source) -> None:
     left = [[] if isinstance(part, SourceError) else part for part in parts]
     assert sorted(name for part in left for name, *_ in part) == sorted(name for name, *_ in whole)
     for part in left:
-        assert part == [one for one in whole if one in part]
+        assert part == [content for content in whole if content in part]
 
 
 class EverySecondAndNoThirdRow(Rule):
@@ -256,7 +256,9 @@ def test_an_episode_is_left_out_by_the_name_that_it_has_with_all_columns(source:
     if len(set(names)) < 2:
         return
     left = filtered(source, [Exclude.of([names[1], "content:of no episode"])])
-    assert contents(left) == [one for one, episode in zip(whole, source) if one[0] != names[1] or episode.faults]
+    assert contents(left) == [
+        content for content, episode in zip(whole, source) if content[0] != names[1] or episode.faults
+    ]
 
 
 def test_a_shard_of_a_shard_is_one_of_the_whole(source: Source) -> None:

@@ -125,7 +125,7 @@ def test_the_others_go_on_where_that_is_allowed_and_a_checkpoint_fills_in(
     assert size(victim) == kept  # what it had at the checkpoint
     later = push(three, EPISODES, ledger=ledger)
     assert later.servers[victim.address].items_new == later.servers[victim.address].items_confirmed - kept
-    assert all(later.servers[one.address].items_confirmed == 0 for one in three if one is not victim)
+    assert all(later.servers[server.address].items_confirmed == 0 for server in three if server is not victim)
     assert_stored_once(three)
 
 

@@ -98,7 +98,9 @@ def test_they_store_every_item_once_under_the_keys_of_one_pusher(three: list[Emb
     with together(three) as client:
         report = client.push(Gated(tmp_path, COUNT), "one", workers=2)
         assert (report.items_confirmed, report.items_new, report.workers) == (len(ITEMS), len(ITEMS), 2)
-        assert [report.servers[server.address].items_confirmed for server in three] == [size(one) for one in three]
+        assert [report.servers[server.address].items_confirmed for server in three] == [
+            size(server) for server in three
+        ]
         again = client.push(Gated(tmp_path, COUNT), "one")
         assert again.items_new == 0
     assert_stored_once(three)

@@ -155,7 +155,7 @@ def test_what_is_for_any_python_needs_no_tensorflow() -> None:
     wanted = project()["optional-dependencies"]
     assert wanted.keys() >= ON_ANY_PYTHON
     assert set(re.findall(r"[\w-]+", "".join(wanted["formats"]))) - {"rlds2reverb"} < ON_ANY_PYTHON
-    others = [one for extra in ON_ANY_PYTHON - {"formats"} for one in wanted[extra]]
+    others = [requirement for extra in ON_ANY_PYTHON - {"formats"} for requirement in wanted[extra]]
     assert not [other for other in others if "tensorflow" in other or "rlds2reverb" in other]
 
 
@@ -165,7 +165,7 @@ def test_the_installation_page_and_the_packages_metadata_name_the_same_pythons()
     needs_tensorflow = {
         name
         for name, wanted in project()["optional-dependencies"].items()
-        if any("tensorflow" in one for one in wanted)
+        if any("tensorflow" in requirement for requirement in wanted)
     }
     table = re.findall(r"^\| `([\w-]+)`", (ROOT / "docs" / "install.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert needs_tensorflow <= set(table)

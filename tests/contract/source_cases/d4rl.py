@@ -16,8 +16,8 @@ from tests.contract.source_cases import data
 def write(folder: Path) -> str:
     """Writes a small file into a folder; the name of the source."""
     made = data.columns()
-    rows = {key: np.concatenate([one[key][:-1] for one in made]) for key in ("observation", "action", "reward")}
-    ends = np.concatenate([np.arange(len(one["reward"]) - 1) == len(one["reward"]) - 2 for one in made])
+    rows = {key: np.concatenate([columns[key][:-1] for columns in made]) for key in ("observation", "action", "reward")}
+    ends = np.concatenate([np.arange(len(columns["reward"]) - 1) == len(columns["reward"]) - 2 for columns in made])
     with h5py.File(folder / "data.hdf5", "w") as file:
         for key, column in rows.items():
             file[f"{key}s"] = column

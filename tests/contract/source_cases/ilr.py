@@ -34,8 +34,8 @@ def write_compressed(folder: Path) -> str:
 def arrays() -> dict[str, Any]:
     """The dict format."""
     found = trajectories()
-    joined = {key: np.concatenate([one[key] for one in found]) for key in found[0] if key != "infos"}
-    return {**joined, "infos": np.array([info for one in found for info in one["infos"]], object)}
+    joined = {key: np.concatenate([trajectory[key] for trajectory in found]) for key in found[0] if key != "infos"}
+    return {**joined, "infos": np.array([info for trajectory in found for info in trajectory["infos"]], object)}
 
 
 def write_npz(folder: Path) -> str:
@@ -59,7 +59,7 @@ def write_atari(folder: Path) -> str:
 
 def write_procgen(folder: Path) -> str:
     found = trajectories()
-    lists = {key: [list(one[key]) for one in found] for key in ("obs", "acts", "rews", "dones")}
+    lists = {key: [list(trajectory[key]) for trajectory in found] for key in ("obs", "acts", "rews", "dones")}
     (folder / "demo.pickle").write_bytes(pickle.dumps(lists))
     return f"ilr:{folder}"
 

@@ -15,7 +15,7 @@ from tests.contract.source_cases import data
 def parts() -> list[EpisodeList]:
     made = data.columns()
     return [
-        EpisodeList([Episode(one, {"number": at}, f"{name} {at}") for at, one in enumerate(made)], name)
+        EpisodeList([Episode(columns, {"number": at}, f"{name} {at}") for at, columns in enumerate(made)], name)
         for name in ("first", "second")
     ]
 

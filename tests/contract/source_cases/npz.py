@@ -23,8 +23,11 @@ def write_one(folder: Path) -> str:
     """All episodes in one file, with D4RL's names."""
     made = data.columns()
     path = folder / "all.npz"
-    rows = {f"{key}s": np.concatenate([one[key][:-1] for one in made]) for key in ("observation", "action", "reward")}
-    np.savez(path, **rows, episode_ends=np.cumsum([len(one["reward"]) - 1 for one in made]), seed=3)
+    rows = {
+        f"{key}s": np.concatenate([columns[key][:-1] for columns in made])
+        for key in ("observation", "action", "reward")
+    }
+    np.savez(path, **rows, episode_ends=np.cumsum([len(columns["reward"]) - 1 for columns in made]), seed=3)
     return f"npz:{path}"
 
 
@@ -36,7 +39,7 @@ def write_rlds(folder: Path) -> str:
     """All rows in one file, with RLDS' names and flags."""
     made = data.columns()
     path = folder / "rlds.npz"
-    np.savez(path, **{key: np.concatenate([one[key] for one in made]) for key in made[0]})
+    np.savez(path, **{key: np.concatenate([columns[key] for columns in made]) for key in made[0]})
     return f"npz:{path}"
 
 

@@ -139,7 +139,7 @@ def test_the_metadata_says_what_pyproject_does(unpacked: Path) -> None:
     assert told["Description-Content-Type"] == "text/markdown"
     assert told["Metadata-Version"] == "2.4"
     assert told.get_all("License-File") == known["license-files"]
-    required = [Requirement(one) for one in told.get_all("Requires-Dist") or ()]
+    required = [Requirement(text) for text in told.get_all("Requires-Dist") or ()]
     core = {
         plain(requirement.name)
         for requirement in required

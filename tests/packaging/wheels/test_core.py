@@ -65,8 +65,14 @@ def test_it_starts(core: Environment) -> None:
 def test_every_module_is_there_and_imports_but_for_what_extras_bring(core: Environment) -> None:
     found = json.loads(core("python", str(PROGRAM)))
     for package, name in ((CODE, "rlds2reverb"), (SERVER, "replay_server")):
-        failing = {one.removeprefix(name).removeprefix(".") for one in found if one.partition(".")[0] == name}
-        assert failing == {one for one in package.modules if one != "__main__" and needed_by(one, package)}
+        failing = {
+            missing.removeprefix(name).removeprefix(".") for missing in found if missing.partition(".")[0] == name
+        }
+        assert failing == {
+            module_name
+            for module_name in package.modules
+            if module_name != "__main__" and needed_by(module_name, package)
+        }
     assert {error for error, _, _ in found.values()} == {"ModuleNotFoundError"}
     optional = {name for extra in project()["optional-dependencies"] for name in requirements_of(extra)}
     for module, (_, name, text) in found.items():
@@ -155,6 +161,6 @@ assert not {{"tensorflow", "reverb"}} & sys.modules.keys()
 
 
 def test_all_pythons_of_the_metadata_are_tried() -> None:
-    told = [one.rpartition(" ")[2] for one in project()["classifiers"] if "Python :: 3." in one]
+    told = [classifier.rpartition(" ")[2] for classifier in project()["classifiers"] if "Python :: 3." in classifier]
     assert tuple(told) == ALL_PYTHONS
     assert project()["requires-python"] == f">={ALL_PYTHONS[0]}"

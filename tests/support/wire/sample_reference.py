@@ -80,6 +80,6 @@ def bits(value: Any) -> Any:
     if isinstance(value, FlatBatch):
         return [bits(column) for column in value.columns], [bits(values) for values in value.info]
     if isinstance(value, list):
-        return [bits(one) for one in value]
+        return [bits(element) for element in value]
     content = value.tolist() if value.dtype == object else value.tobytes()
     return str(value.dtype), value.shape, content

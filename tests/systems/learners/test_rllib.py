@@ -175,7 +175,7 @@ def test_episodes_are_those_of_the_data(is_one_item: bool, terminal: bool) -> No
     batch = batch_of(view_from("episode"), source)
     if is_one_item:  # as windows across episodes have it
         batch = batch._replace(
-            data=type(batch.data)(*(one if one == () else np.concatenate(one)[None] for one in batch.data))
+            data=type(batch.data)(*(field if field == () else np.concatenate(field)[None] for field in batch.data))
         )
         batch = batch._replace(info=batch_of(view_from("episode"), source[:1]).info)
     made = episodes(batch)

@@ -288,7 +288,7 @@ def test_it_ends_with_its_samples_and_tells_of_each(client: rlds2reverb.Client) 
         data, info = buffer.sample(return_info=True)
         assert torch.equal(info["index"], data["index"])
         assert info["table_size"].tolist() == [len(buffer)] * 4
-        assert [len(one) for one in buffer] == [4, 2]
+        assert [len(trajectory) for trajectory in buffer] == [4, 2]
         with pytest.raises(ConfigError, match="no sample is left"):
             buffer.sample()
     with client.sample("transitions", 4, samples=8) as sampler:

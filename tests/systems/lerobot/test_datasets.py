@@ -74,21 +74,21 @@ def test_rows_are_those_that_lerobot_gives(folder: str | None, recorded: Path, t
             compare(rows, name, rows_of(episodes, path))
         elif name in features and name != "observation.images.far":
             found = rows_of(episodes, path)
-            assert all((as_pixels(row[name]) == one).all() for row, one in zip(rows, found))
+            assert all((as_pixels(row[name]) == image).all() for row, image in zip(rows, found))
 
 
 def compare(rows: list[Any], name: str, found: Any) -> None:
-    for row, one in zip(rows, found):
+    for row, image in zip(rows, found):
         told = row[name]
         if isinstance(told, str):
-            assert told.encode() == one
+            assert told.encode() == image
         elif name == "observation.images.top":
-            assert (as_pixels(told) == one).all()
+            assert (as_pixels(told) == image).all()
         elif name == "observation.depth":
-            assert np.allclose(told.numpy()[0] / 1000, one[..., 0])
+            assert np.allclose(told.numpy()[0] / 1000, image[..., 0])
         else:
             assert (
-                told.numpy().reshape(one.shape) == one.astype(told.numpy().dtype)
+                told.numpy().reshape(image.shape) == image.astype(told.numpy().dtype)
             ).all()  # lists of float64 come as float32
 
 
@@ -143,7 +143,7 @@ def test_what_is_written_lerobot_loads(options: str, tmp_path: Path) -> None:
 def compare_written(rows: list[Any], name: str, wanted: Any) -> None:
     assert len(rows) == len(wanted)
     if "images" in name:
-        assert all((as_pixels(row[name]) == one).all() for row, one in zip(rows, wanted))
+        assert all((as_pixels(row[name]) == image).all() for row, image in zip(rows, wanted))
     else:
         compare(rows, name, wanted)
 
@@ -157,7 +157,7 @@ def test_the_statistics_are_those_of_lerobot(tmp_path: Path) -> None:
 
     read = list(open_source(f"lerobot:{tmp_path / 'out'}"))
     of_each = [stats_of.get_feature_stats(episode.columns["action"][:-1], axis=0, keepdims=False) for episode in read]
-    wanted = stats_of.aggregate_stats([{"action": one} for one in of_each])["action"]
+    wanted = stats_of.aggregate_stats([{"action": stats} for stats in of_each])["action"]
     for key, value in wanted.items():
         assert np.allclose(columns.stats["action"][key], value, rtol=1e-2, atol=2e-2), key
 

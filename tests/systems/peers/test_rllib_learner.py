@@ -42,7 +42,7 @@ def table(name: str, view: str) -> reverb.Table:
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """Of a server with cartpole's episodes, drawn by their priorities."""
-    server = reverb.Server([table(*one) for one in {**VIEWS, "empty": "transition"}.items()])
+    server = reverb.Server([table(*named_view) for named_view in {**VIEWS, "empty": "transition"}.items()])
     with rlds2reverb.connect(f"localhost:{server.port}") as client:
         for name, view in VIEWS.items():
             client.push("bundled:cartpole@train[:5]", name, view=view)

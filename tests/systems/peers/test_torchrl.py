@@ -174,11 +174,11 @@ def test_a_slice_of_transitions_is_one_row_longer_here(length: int, strict: bool
     """TED has no row for the final observation: their slice of L transitions spans L + 1 of our rows."""
     episodes = random_episodes(terminal=False)
     theirs = {
-        np.concatenate([one["observation"], one["next", "observation"][-1:]]).tobytes()
-        for one in drawn([rollout(episode) for episode in episodes], length, strict)
+        np.concatenate([trajectory["observation"], trajectory["next", "observation"][-1:]]).tobytes()
+        for trajectory in drawn([rollout(episode) for episode in episodes], length, strict)
     }
     made = [item for episode in episodes for item in items(Slices(length + 1, len(episode), strict), episode)]
-    assert {one["observation"].tobytes() for one in made} == theirs
+    assert {trajectory["observation"].tobytes() for trajectory in made} == theirs
 
 
 def test_only_their_slices_are_marked_as_truncated() -> None:

@@ -326,7 +326,7 @@ def test_metadata_that_minari_reads(root: Path) -> None:
     told = json.loads((root / "back-v0" / "data" / "metadata.json").read_text())
     assert told["total_episodes"] == back.total_episodes == 2
     assert told["total_steps"] == back.total_steps == 5
-    assert [one["seed"] for one in back.storage.get_episode_metadata(range(2))] == [1 << 63, (1 << 63) + 1]
+    assert [metadata["seed"] for metadata in back.storage.get_episode_metadata(range(2))] == [1 << 63, (1 << 63) + 1]
     back.update_dataset_from_buffer([])
     assert repr(back[0])
 

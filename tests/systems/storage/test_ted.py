@@ -258,7 +258,7 @@ def _of_torchrl(held: Any, start: torch.Tensor, stop: torch.Tensor) -> Any:
         at.append((row % len(held), *start[1:].tolist()))
         if at[-1][0] == int(stop[0]):
             break
-    steps = [held[one] for one in at]
+    steps = [held[index] for index in at]
     observation = [*(step["observation"].tolist() for step in steps), steps[-1]["next", "observation"].tolist()]
     rewards = [step["next", "reward"].item() for step in steps]
     return observation, [step["action"].item() for step in steps], rewards, steps[-1]["next", "terminated"].item()

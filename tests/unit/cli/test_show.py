@@ -100,7 +100,7 @@ def test_it_is_saved_and_says_so(run: Run, tmp_path: Path, suffix: str) -> None:
     code, shown, said = run(CARTPOLE, "-1", "--save", str(path), "--frames", "5")
     assert (code, shown) == (0, "")
     assert said == f"written: {path}, {path.stat().st_size:,} bytes\n"
-    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
 def test_transforms_and_conventions_are_those_of_a_push(run: Run) -> None:

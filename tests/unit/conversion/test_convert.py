@@ -608,7 +608,7 @@ def test_progress_is_told(name: str, episodes: list[Episode], monkeypatch: pytes
     told: list[Progress] = []
     monkeypatch.setattr("rlds2reverb.conversion.convert._PROGRESS_SECONDS", 0.0)
     convert(episodes, name, on_progress=told.append)
-    assert [one.episodes for one in told] == [1, 2, 3, 4]
+    assert [progress.episodes for progress in told] == [1, 2, 3, 4]
     assert {progress.episode_count for progress in told} == {4}
     assert told[-1].bytes == sum(episode.nbytes for episode in episodes)
 

@@ -105,8 +105,8 @@ def test_minari_to_lerobot_and_back_keeps_the_files(minari: str, tmp_path: Path)
     assert (there.verified, back.verified) == (2, 2)
     assert told(there) == told(back) == {}
     assert files(f"minari:{back.path}") == files(minari)
-    for one, other in zip(read(f"minari:{back.path}"), read(minari), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for images, other in zip(read(f"minari:{back.path}"), read(minari), strict=True):
+        np.testing.assert_array_equal(images, other)
 
 
 def test_minari_to_tfds_and_back_tells_that_pixels_change(minari: str, tmp_path: Path) -> None:
@@ -121,15 +121,15 @@ def test_minari_to_tfds_and_back_tells_that_pixels_change(minari: str, tmp_path:
     assert files(f"minari:{back.path}") == files(minari)
     as_seen = convert(f"tfds:{there.path}", f"minari:{tmp_path / 'seen-v0'}", verify=True)
     assert told(as_seen) == {}
-    for one, other in zip(read(f"minari:{as_seen.path}"), read(f"tfds:{there.path}"), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for images, other in zip(read(f"minari:{as_seen.path}"), read(f"tfds:{there.path}"), strict=True):
+        np.testing.assert_array_equal(images, other)
 
 
 def test_pixels_stay_where_that_is_asked_for(minari: str, tmp_path: Path) -> None:
     there = convert(minari, f"tfds:{tmp_path / 'pixels'}", verify=True, decode=True, strict=True)
     assert (there.encoded, told(there)) == ((), {})
-    for one, other in zip(read(f"tfds:{there.path}"), read(minari), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for images, other in zip(read(f"tfds:{there.path}"), read(minari), strict=True):
+        np.testing.assert_array_equal(images, other)
 
 
 def stored_in(folder: Path, image: Any) -> str:

@@ -84,9 +84,9 @@ def test_a_table_of_files_is_written_and_compared(
     assert report.verified == report.episodes_written == 2
     assert report.encoded == ((PATH,) if name in HOLD and "decode" not in options else ())
     found = [episode.columns[PATH] for episode in open_source(f"{name.partition(':')[0]}:{report.path}")]
-    for one, files in zip(found, open_source(table), strict=True):
+    for column, files in zip(found, open_source(table), strict=True):
         rows = slice(None, -1) if name == "lerobot:out" else slice(None)
-        np.testing.assert_array_equal(one[rows], decode_images(files.columns[PATH], (40, 48, 3))[rows])
+        np.testing.assert_array_equal(column[rows], decode_images(files.columns[PATH], (40, 48, 3))[rows])
 
 
 def test_what_must_stay_files_does_or_is_refused(table: str, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def members(path: Path) -> list[tuple[tarfile.TarInfo, bytes]]:
     data = path.read_bytes()
     packed = bytes(cramjam.zstd.decompress(data)) if path.name.endswith(".zst") else data
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-        return [(one, tar.extractfile(one).read()) for one in tar]
+        return [(member, tar.extractfile(member).read()) for member in tar]
 
 
 def make_episode(

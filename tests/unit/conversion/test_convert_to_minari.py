@@ -150,7 +150,9 @@ def test_metadata_that_some_episodes_lose_are_compared_in_the_others(metadata: l
     with TemporaryDirectory() as folder:
         episodes = [episode(number, metadata=features) for number, features in enumerate(metadata)]
         report = convert(episodes, f"minari:{folder}/own-v0", verify=True)
-    lost_in = Counter(f"metadata/{name}" for one in metadata for name, text in one.items() if not is_held(name, text))
+    lost_in = Counter(
+        f"metadata/{name}" for texts in metadata for name, text in texts.items() if not is_held(name, text)
+    )
     assert report.verified == len(episodes)
     assert {loss.path: loss.episodes for loss in report.losses} == dict(lost_in)
 
@@ -307,7 +309,7 @@ def test_the_layout_of_an_episode(tmp_path: Path) -> None:
 )
 def test_columns_that_would_have_one_place_have_two(names: tuple[str, ...], places: tuple[str, ...]) -> None:
     made, _ = places_of(content(**dict.fromkeys(names, FLOAT)))
-    assert tuple(one.dataset for one in made if one.path in names) == places
+    assert tuple(place.dataset for place in made if place.path in names) == places
 
 
 @pytest.mark.parametrize("name", [".", "..", "infos/..", "", "a//b", "observation/.", "a\0b"])

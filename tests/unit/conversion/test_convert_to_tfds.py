@@ -225,7 +225,7 @@ def test_metadata_that_may_be_ragged_is_left_out_and_images_are_not(tmp_path: Pa
     report = convert(Described(episodes), f"tfds:{tmp_path / 'my_set'}", verify=True)
     assert [(loss.code, loss.path) for loss in report.losses] == [("ragged_metadata", "metadata/rows")]
     back = [episode.metadata["picture"] for episode in open_source(f"tfds:{report.path}")]
-    assert all(np.array_equal(one, other) for one, other in zip(back, pictures))
+    assert all(np.array_equal(image, other) for image, other in zip(back, pictures))
 
 
 def test_what_array_record_says_of_the_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def test_other_files_below_a_dataset_keep_it(scheme: str, tmp_path: Path) -> Non
     name = CASES[scheme].name(tmp_path / "to")
     path = open_destination(name).path
     convert(EPISODES, name)
-    for folder in [one for one in path.rglob("*") if one.is_dir()] + [path / "mine"]:
+    for folder in [folder_path for folder_path in path.rglob("*") if folder_path.is_dir()] + [path / "mine"]:
         folder.mkdir(exist_ok=True)
         file = folder / "notes.doc"
         file.touch()

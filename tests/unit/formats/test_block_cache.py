@@ -92,7 +92,7 @@ def test_processes_share_a_folder(tmp_path: Path) -> None:
         "    assert found is None or len(set(bytes(found))) == 1\n"
     )
     running = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]
-    assert [one.wait() for one in running] == [0, 0, 0]
+    assert [process.wait() for process in running] == [0, 0, 0]
     assert bytes_below(tmp_path) <= 250_000
 
 

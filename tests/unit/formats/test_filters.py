@@ -78,13 +78,19 @@ def rows_of(episode: Episode, path: str) -> list[list[Any]]:
 
 def holds_of(values: list[Any], function: str, sign: str, value: float) -> bool:
     """A comparison of numbers with a number."""
-    if any(isinstance(one, float) and math.isnan(one) for one in values) and function not in ("any", "first", "last"):
+    if any(isinstance(number, float) and math.isnan(number) for number in values) and function not in (
+        "any",
+        "first",
+        "last",
+    ):
         return False
     if function in ("min", "max", "sum", "mean"):
         total = math.fsum(values)
         whole = {"min": min(values), "max": max(values), "sum": total, "mean": total / len(values)}[function]
         return bool(SIGNS[sign](whole, value))
-    held = [SIGNS[sign](abs(one) if function == "abs" else one, value) and not math.isnan(one) for one in values]
+    held = [
+        SIGNS[sign](abs(number) if function == "abs" else number, value) and not math.isnan(number) for number in values
+    ]
     return any(held) if function == "any" else all(held)
 
 

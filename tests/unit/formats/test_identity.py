@@ -100,7 +100,10 @@ def test_other_floats_are_compared_as_float64() -> None:
     assert names("id=episode_id", make_episode(0, {"episode_id": np.float32(0.1)})) != [tenth]
     [half] = names("id=episode_id", make_episode(0, {"episode_id": np.float32(0.5)}))
     assert names("id=episode_id", make_episode(0, {"episode_id": np.float16(0.5)})) == [half]
-    assert len({*names("id=episode_id", *(make_episode(0, {"episode_id": one}) for one in (np.inf, np.nan, 0.0)))}) == 3
+    assert (
+        len({*names("id=episode_id", *(make_episode(0, {"episode_id": number}) for number in (np.inf, np.nan, 0.0)))})
+        == 3
+    )
 
 
 def test_an_id_may_be_a_column() -> None:

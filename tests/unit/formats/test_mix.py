@@ -73,14 +73,14 @@ def test_one_pass_gives_every_episode_once_and_any_position_the_same_tail(
     mix = MixedSource(parts, weights[: len(counts)], seed, length=length)
     whole = ids(mix)
     if length is None:
-        assert Counter(whole) == Counter(one for each in parts for one in ids(each))
+        assert Counter(whole) == Counter(name for each in parts for name in ids(each))
         assert mix.episode_count == (sum(counts) if is_counted else None)
         for each in parts:
-            assert [one for one in whole if one.startswith(each.name)] == ids(each)
+            assert [name for name in whole if name.startswith(each.name)] == ids(each)
     else:
         assert len(whole) == length == len(set(whole)) == mix.episode_count
     assert [tally.episodes for tally in mix.tallies] == [
-        sum(one.startswith(each.name) for one in whole) for each in parts
+        sum(name.startswith(each.name) for name in whole) for each in parts
     ]
     assert ids(mix.episodes(first)) == whole[first:]
     assert ids(mix.shard(0, 2)) == whole[::2]
@@ -91,13 +91,13 @@ def test_a_nominal_length_draws_as_il_representations_does() -> None:
     rng = np.random.RandomState(5)
     drawn = "".join("ab"[rng.choice(2)] for _ in range(12))
     whole = ids(MixedSource([part("a", 2), part("b", 20)], seed=5, length=12))
-    assert "".join(one[0] for one in whole) == drawn
-    assert [one for one in whole if one[0] == "a"][:5] == ["a0", "a1", "a0|2", "a1|2", "a0|3"]
+    assert "".join(name[0] for name in whole) == drawn
+    assert [name for name in whole if name[0] == "a"][:5] == ["a0", "a1", "a0|2", "a1|2", "a0|3"]
 
 
 def test_weights_are_shares() -> None:
     whole = ids(MixedSource([part("a", 4000), part("b", 4000)], [3, 1]))[:4000]
-    assert 2850 < sum(one[0] == "a" for one in whole) < 3150
+    assert 2850 < sum(name[0] == "a" for name in whole) < 3150
 
 
 def test_the_same_seed_gives_the_same_order_and_another_one_another() -> None:

@@ -167,7 +167,7 @@ def test_all_values_come_in_order(parts: Sequence[Sequence[tuple[int, str]]], si
     found = list(in_batches([flat(values(part)) for part in parts], size))
     expected = [value for part in parts for value in values(part)]
     came = [column for piece in found for column in piece.columns[0]]
-    assert [(one.dtype, one.tolist()) for one in came] == [(one.dtype, one.tolist()) for one in expected]
+    assert [(array.dtype, array.tolist()) for array in came] == [(array.dtype, array.tolist()) for array in expected]
     assert [len(piece) for piece in found[:-1]] == [size] * (len(found) - 1)
 
 

@@ -355,7 +355,7 @@ def test_all_rows_of_a_part_without_a_mask_are_there(lengths: tuple[int, ...], r
 
 def test_a_part_that_stacks_is_refused_in_words() -> None:
     info: Any = batch_of(1, 2, 3, 4).info
-    fields: list[Any] = [None if one is None else one.reshape(2, 2) for one in info]
+    fields: list[Any] = [None if field is None else field.reshape(2, 2) for field in info]
     stacked = Batch({"x": np.ones((2, 2))}, BatchInfo(*fields))
     with pytest.raises(ConfigError, match="part 0 stacks its samples"):
         mix([([stacked], 1)], 2).next_batch()

@@ -150,7 +150,7 @@ def test_batches_span_episodes() -> None:
     episodes = [strategies.episode(np.random.default_rng(rows), rows, episode_id=f"e{rows}") for rows in (4, 1, 7, 3)]
     with connected(pushed(episodes, WholeEpisode())) as client:
         sampler = client.sample("replay", 4, samples=4, view="two_step")
-        assert [one.size for one in sampler] == [4, 4, 3]  # 3 items, 0, 6 and 2
+        assert [batch.size for batch in sampler] == [4, 4, 3]  # 3 items, 0, 6 and 2
         assert sampler.next_batch() is None
 
 

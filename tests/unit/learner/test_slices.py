@@ -134,7 +134,7 @@ def test_slices_are_rows_of_their_episodes(
                 assert np.array_equal(found[: len(there)], there)
                 filler = column[-1] if fill == "last" else np.zeros_like(column[:1])[0] if column.ndim > 1 else b""
                 assert all(np.array_equal(one, filler) for one in found[len(there) :])
-            assert info.mask[row].tolist() == [start + one < len(action) for one in range(length)]
+            assert info.mask[row].tolist() == [start + step < len(action) for step in range(length)]
             assert np.flatnonzero(info.ends[row]).tolist() == [min(length, len(action) - start) - 1]
 
 
@@ -384,7 +384,7 @@ def test_picks_are_even() -> None:
     found = picks(0, keys.astype(np.uint64), times + 1, np.full(3600, 10), np.full(3600, 36))
     counts = np.bincount(np.concatenate(found), minlength=36)
     assert np.abs(counts - 1000).max() < 6 * np.sqrt(1000)
-    pairs = np.bincount([6 * (one[0] // 6) + one[1] // 6 for one in found], minlength=36)
+    pairs = np.bincount([6 * (pick[0] // 6) + pick[1] // 6 for pick in found], minlength=36)
     assert np.abs(pairs - 100).max() < 6 * np.sqrt(100)
 
 

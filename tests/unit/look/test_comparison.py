@@ -151,7 +151,7 @@ def test_an_inspection_that_nobody_watched_is_refused() -> None:
 @given(*[st.lists(st.floats(-9, 9), min_size=1, max_size=60)] * 2)
 def test_the_gap_is_that_of_the_distributions_up_to_the_width_of_bins(a: list[float], b: list[float]) -> None:
     at = np.array(sorted({*a, *b}))
-    exact = max(abs(np.mean(np.array(a) <= one) - np.mean(np.array(b) <= one)) for one in at)
+    exact = max(abs(np.mean(np.array(a) <= value) - np.mean(np.array(b) <= value)) for value in at)
     gap = largest_gap(histogram_of(a, False), histogram_of(b, False))
     assert gap is not None
     assert gap <= exact + 1e-9
@@ -162,7 +162,7 @@ def test_the_gap_is_that_of_the_distributions_up_to_the_width_of_bins(a: list[fl
 @given(*[st.lists(st.integers(-20, 20), min_size=1, max_size=60)] * 2)
 def test_the_gap_of_whole_numbers_is_exact(a: list[int], b: list[int]) -> None:
     at = np.array(sorted({*a, *b}))
-    exact = max(abs(np.mean(np.array(a) <= one) - np.mean(np.array(b) <= one)) for one in at)
+    exact = max(abs(np.mean(np.array(a) <= value) - np.mean(np.array(b) <= value)) for value in at)
     assert largest_gap(histogram_of(a, True), histogram_of(b, True)) == pytest.approx(exact)
 
 

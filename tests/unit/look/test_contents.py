@@ -159,7 +159,7 @@ def test_hostile_text_cannot_move_the_cursor() -> None:
         *shown.metadata.values(),
         *shown.texts["words"],
     ]
-    assert all(one.isprintable() for one in told)
+    assert all(line.isprintable() for line in told)
 
 
 # From a source to what is shown: transforms, conventions, problems; images stay files until they are drawn.

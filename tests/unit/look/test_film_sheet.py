@@ -67,7 +67,7 @@ def test_text_is_smooth_and_never_cut() -> None:
 def test_letters_that_the_font_lacks_are_spelled_out() -> None:
     missing = bytes(module._font(13).getmask("\u7acb"))
     written = module._drawable("".join(filter(str.isprintable, map(chr, range(32, 0x2100)))) + "\u7acb\U0001f916")
-    assert not [one for one in written if bytes(module._font(13).getmask(one)) == missing]
+    assert not [letter for letter in written if bytes(module._font(13).getmask(letter)) == missing]
     assert written.endswith("\\u7acb\\U0001f916")
 
 
@@ -81,7 +81,7 @@ def test_constant_columns_have_no_curve() -> None:
 
 def test_each_dimension_has_its_colour() -> None:
     picture = sheet(contents(Episode({"x": np.arange(24.0).reshape(3, 8)}, id="e")))
-    assert {tuple(one) for one in picture.reshape(-1, 3).tolist()} >= {*COLOURS, PAPER}
+    assert {tuple(colour) for colour in picture.reshape(-1, 3).tolist()} >= {*COLOURS, PAPER}
 
 
 @pytest.mark.parametrize("steps", [2, 3, 7, 5_000])

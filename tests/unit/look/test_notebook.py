@@ -93,7 +93,7 @@ def test_it_is_a_notebook() -> None:
     assert notebook["metadata"]["kernelspec"] == {"display_name": "Python 3", "language": "python", "name": "python3"}
     ids = [cell["id"] for cell in notebook["cells"]]
     assert len(set(ids)) == len(ids)
-    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", one) for one in ids)
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", element_id) for element_id in ids)
     assert QUICKSTART.read_text(encoding="utf-8") == runner().text_of(notebook)
 
 
@@ -156,7 +156,7 @@ def test_it_takes_a_server_that_runs_elsewhere(forks: Any) -> None:
 
     views = {"replay": "two_step", "returns": "n_step:n=3"}
     needed = rlds2reverb.inspect("bundled:cartpole", views).outputs
-    with forks.embedded([TableConfig(name, one.signature) for name, one in needed.items()]) as server:
+    with forks.embedded([TableConfig(name, output.signature) for name, output in needed.items()]) as server:
         shown = executed((ADDRESS, f'ADDRESS = "{server.address}"'))
         assert shown["choose"] == ["This notebook uses the server at localhost:#\n"]
         assert shown["push-again"] == ["# new items\n"]
@@ -180,7 +180,7 @@ def test_the_commands_for_a_server_elsewhere_are_taken() -> None:
     assert command is not None
     given = command.make_context("inspect", inspect[1:-2]).params
     assert given["server_config"]
-    assert dict(one.split("=", 1) for one in given["into"]) == {"replay": "two_step", "returns": "n_step:n=3"}
+    assert dict(pair.split("=", 1) for pair in given["into"]) == {"replay": "two_step", "returns": "n_step:n=3"}
 
 
 @pytest.mark.full

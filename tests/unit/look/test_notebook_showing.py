@@ -48,7 +48,7 @@ def test_every_class_that_has_html_is_in_the_table_and_is_tried_here() -> None:
 def test_it_is_whole_and_harmless_and_encodes(name: str) -> None:
     html = things()[name]._repr_html_()
     html.encode("utf-8")
-    assert not any(one in html for one in ("\u202e", "\x1b", "\x00", "\u200b"))
+    assert not any(character in html for character in ("\u202e", "\x1b", "\x00", "\u200b"))
     page = Page(html)
     assert len(html) <= MOST
     assert "cannot be shown" not in page.text or name.endswith("Episode")

@@ -83,7 +83,7 @@ def test_what_workers_find_is_on_the_page_of_one_pass() -> None:
     one, divided = page(dataset(episodes)), page(by_workers(episodes, 2, 3, frozenset({1})))
 
     def numbers(text: str) -> list[float]:
-        return [float(one) for one in re.findall(r"-?\d+\.?\d*(?:e-?\d+)?", text)]
+        return [float(number) for number in re.findall(r"-?\d+\.?\d*(?:e-?\d+)?", text)]
 
     def rest(text: str) -> str:
         return re.sub(r"-?\d+\.?\d*(?:e-?\d+)?", "#", text)
@@ -127,7 +127,7 @@ def test_a_wide_dataset_has_a_page_that_is_small(columns: int) -> None:
         more = {f"observation/{at:05}": np.random.default_rng(at).normal(size=(4, 3)) for at in range(columns)}
         base = robot(number, 4).columns
         return Episode(
-            {**more, **{path: one for path, one in base.items() if "observation" not in path}}, id=f"e{number}"
+            {**more, **{path: column for path, column in base.items() if "observation" not in path}}, id=f"e{number}"
         )
 
     text = page(dataset([wide(0)], views={f"table{at}": view_of("two_step") for at in range(3)}))

@@ -32,7 +32,7 @@ def saved(folder: Path, suffix: str, of: Contents, frames: int | None = None, fp
     path = folder / f"episode{suffix}"
     said = saver(path, frames, fps)(of)
     assert said == f"written: {path}, {path.stat().st_size:,} bytes"
-    assert [one.name for one in folder.iterdir()] == [path.name]
+    assert [entry.name for entry in folder.iterdir()] == [path.name]
     return path
 
 
@@ -228,7 +228,7 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path, suffix: str) ->
     with pytest.raises(DecodeError, match="observation/camera"):
         saver(path, None, 10)(contents(episode(columns={"observation/camera": column})))
     assert path.read_bytes() == b"before"
-    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
 def test_colours_are_chosen_from_a_few_pictures(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def test_pictures_are_their_pixels_two_in_a_character(shown: Shown) -> None:
     images = np.random.default_rng(1).integers(0, 256, (1, 24, 24, 3), np.uint8)
     told = shown(contents(Episode({"camera": images}, id="e")), width=160)
     found = [
-        [tuple(map(int, one[:6])) for one in PIXELS.findall(line) for _ in one[6]]
+        [tuple(map(int, pixel[:6])) for pixel in PIXELS.findall(line) for _ in pixel[6]]
         for line in told.splitlines()
         if "\u2580" in line
     ]

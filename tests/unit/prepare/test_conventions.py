@@ -233,7 +233,7 @@ class TestTheLastObservation:
         for path, column in episode.columns.items():
             expected = [*column[:-1], column[-2]] if path.split("/")[0] == "observation" else list(column)
             assert put.columns[path].dtype == column.dtype
-            assert all(np.array_equal(one, other) for one, other in zip(put.columns[path], expected))
+            assert all(np.array_equal(image, other) for image, other in zip(put.columns[path], expected))
             assert len(put.columns[path]) == len(expected)
 
     @settings(max_examples=60)

@@ -80,8 +80,8 @@ class TestAFalseEnd:
         rng = np.random.default_rng(seed)
         shared = poisoned(rng, bad + 1)[1:]  # the owner is not among them
         mixed: list[Episode] = []
-        for one in shared:
-            mixed += [one, *(episode_of(walk(rng, 12)) for _ in range(between))]
+        for episode in shared:
+            mixed += [episode, *(episode_of(walk(rng, 12)) for _ in range(between))]
         found = told(mixed)
         assert found == [episode.id for episode in shared][-len(found) :]
         assert len(found) >= len(shared) - 2  # the first ones may have gone before the third showed it
@@ -209,7 +209,7 @@ class TestTheStream:
     @given(st.lists(strategies.episodes(min_steps=1, max_steps=5), max_size=6), SEEDS, st.integers(0, 12))
     def test_gives_every_episode_once_in_order(self, some: list[Episode], seed: int, bad: int) -> None:
         episodes = [*some, *poisoned(np.random.default_rng(seed), bad), *some] if bad else some
-        assert [one for _, one in self.counted(episodes)] == episodes
+        assert [episode for _, episode in self.counted(episodes)] == episodes
 
     def test_waits_for_one_episode_only_where_nothing_is_shared(self) -> None:
         rng = np.random.default_rng(0)
@@ -256,8 +256,8 @@ class TestTheStream:
         rng = np.random.default_rng(0)
         state = Endings()
         shared = poisoned(rng, 3)
-        for one in [*shared, *(episode_of(walk(rng, 6)) for _ in range(4 * _MOST_SINGLE))]:
-            state = state.after(one, ending_of(one))
+        for episode in [*shared, *(episode_of(walk(rng, 6)) for _ in range(4 * _MOST_SINGLE))]:
+            state = state.after(episode, ending_of(episode))
         assert (len(state.single), len(state.shared)) == (_MOST_SINGLE, 1)
         assert state.problems(ending_of(shared[0]))
 
@@ -331,8 +331,8 @@ def mixture(seed: int) -> list[Episode]:
     """Episodes that end by themselves, and others that share an end, in turns."""
     rng = np.random.default_rng(seed)
     shared, own = poisoned(rng, 6), [poisoned(rng, 1)[0] for _ in range(6)]
-    mixed = [one for pair in zip(own, shared) for one in pair]
-    return [replace(one, id=f"episode {number}") for number, one in enumerate(mixed)]
+    mixed = [episode for pair in zip(own, shared) for episode in pair]
+    return [replace(episode, id=f"episode {number}") for number, episode in enumerate(mixed)]
 
 
 @given(st.integers(0, 99))

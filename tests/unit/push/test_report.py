@@ -127,14 +127,14 @@ reports = st.builds(
 def test_parts_add_up_and_a_copy_goes_its_own_way(parts: list[PushReport], more: list[PushReport]) -> None:
     added = ReportSums(*parts)
     both = deepcopy(added)
-    for one in more:
-        both.add(one)
+    for report in more:
+        both.add(report)
     for found, of in ((added, parts), (both, [*parts, *more])):
         told: dict[str, Any] = found.fields()
         assert told.keys() == {*NUMBERS, *COUNTS} - OWN
         for name in told.keys() & set(NUMBERS):
-            assert told[name] == sum(getattr(one, name) for one in of)
+            assert told[name] == sum(getattr(report, name) for report in of)
         for name in COUNTS:
-            every = [(key, count) for one in of for key, count in getattr(one, name).items()]
+            every = [(key, count) for report in of for key, count in getattr(report, name).items()]
             assert told[name] == {key: sum(c for k, c in every if k == key) for key, _ in every}
             assert list(told[name]) == list(dict.fromkeys(key for key, _ in every))

@@ -507,9 +507,9 @@ class TestProgress:
                 server.release()
 
         push(server, episodes(3), tell, limits=RequestLimits(3, 1 << 20), deadlines=Deadlines(notice=0.01))
-        assert {one.episode_count for one in told} == {3}
-        assert [one.episodes for one in told] == sorted(one.episodes for one in told)
-        assert any(one.waiting.startswith("no rate limiter blocks: the server is busy") for one in told)
+        assert {moment.episode_count for moment in told} == {3}
+        assert [moment.episodes for moment in told] == sorted(moment.episodes for moment in told)
+        assert any(moment.waiting.startswith("no rate limiter blocks: the server is busy") for moment in told)
         last = told[-1]
         assert (last.episodes, last.steps, last.items_confirmed, last.waiting) == (3, 12, 9, "")
         assert last.bytes > 0

@@ -111,7 +111,7 @@ def test_markup_in_a_runbook_is_text_and_far_links_are_named() -> None:
     ],
 )
 def test_bounds_are_those_of_prometheus(name: str, bounds: list[float]) -> None:
-    numbers = {float(one) for one in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])", RULES[name]["expr"])}
+    numbers = {float(number) for number in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])", RULES[name]["expr"])}
     assert set(bounds) <= numbers
 
 
@@ -144,7 +144,7 @@ class World:
         """What is wrong, once it was so for long."""
         self.watch.look()
         self.clock.now += after
-        return {one["alert"]: one for one in self.watch.document()}
+        return {alert["alert"]: alert for alert in self.watch.document()}
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def test_a_limiter_that_lets_nothing_through(
     moments = [(now - 290, {"t": TableCounts(5, 5, 5)}), (now, {"t": new})]
     monkeypatch.setattr(world.state.monitor, "history", lambda: moments)
     told = world.told(after=600)
-    assert [one["found"][0]["words"] for one in told.values()] == ([words] if words else [])
+    assert [alert["found"][0]["words"] for alert in told.values()] == ([words] if words else [])
 
 
 def test_memory_with_what_a_checkpoint_takes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +273,7 @@ def test_what_a_start_passed_over_or_left_out_of_another_experiment(world: World
     lost = TableFit("t", 2, lost=3, changes=("trimmed",), detail="max_size is 2 now")
     passed = Unloaded(tmp_path / "000003", "000003/DONE: cannot be read (No such file or directory)", is_readable=True)
     world.state.start = Start(None, Fit((), (lost,)), None, (passed,))
-    found = {one["table"]: one["words"] for one in world.told()["ReplayItemsSetAside"]["found"]}
+    found = {finding["table"]: finding["words"] for finding in world.told()["ReplayItemsSetAside"]["found"]}
     assert found == {
         "t": "3 items not restored: max_size is 2 now; in None",
         "": f"1 newer checkpoint not loaded, the newest: {passed.reason}",

@@ -92,8 +92,8 @@ def test_an_error_is_everybodys_and_the_next_call_is_made() -> None:
         with turn:  # another runs it for itself
             asked = [pool.submit(shared) for _ in range(4)]
             wait_until(lambda: counts.count == 4)
-            assert not any(one.done() for one in asked)
-        assert [str(one.exception(PATIENCE)) for one in asked] == ["full"] * 4
+            assert not any(future.done() for future in asked)
+        assert [str(future.exception(PATIENCE)) for future in asked] == ["full"] * 4
     assert shared() == 5
 
 

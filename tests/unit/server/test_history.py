@@ -121,7 +121,7 @@ def test_of_many_samples_the_peaks_stay() -> None:
     kept = fit_history(msgspec.structs.replace(history, samples=samples), NOW).samples
     assert peak in kept
     assert len(kept) <= 160
-    newest = [one.time for one in kept if one.time > NOW - 3600]
+    newest = [sample.time for sample in kept if sample.time > NOW - 3600]
     assert len(newest) >= 11  # one per five minutes
 
 
@@ -130,7 +130,7 @@ def test_a_failure_among_successes_keeps_its_row_and_its_reason() -> None:
     rows = [*history.checkpoints[:30], bad(history.checkpoints[30].first), *history.checkpoints[30:]]
     many = (*rows, *(good(NOW + n, n) for n in range(1, 300)))
     kept = fit_history(msgspec.structs.replace(history, checkpoints=many), NOW + 300).checkpoints
-    assert [one.error for one in kept if one.error] == ["the disk is full"]
+    assert [checkpoint.error for checkpoint in kept if checkpoint.error] == ["the disk is full"]
 
 
 def test_gaps_outlive_the_joining_of_rows() -> None:

@@ -293,7 +293,7 @@ def test_forty_tables_are_one_table_in_natural_order_below_memory(browser: Any, 
     view = opened.view
     assert [name[:3].rstrip("x") for name in names(view)] == ["<im", *(f"t{n}" for n in range(39))]
     assert view.locator("article").count() == 0
-    tops = [view.locator(one).bounding_box()["y"] for one in ("#tiles", "#memory", "#saved", "#all-tables")]
+    tops = [view.locator(selector).bounding_box()["y"] for selector in ("#tiles", "#memory", "#saved", "#all-tables")]
     assert tops == sorted(tops)
     sync_api.expect(row(view, "t3").locator(".state")).to_have_text("empty")
     sync_api.expect(row(view, "t3").locator(".state")).to_have_class("of-state state soft")

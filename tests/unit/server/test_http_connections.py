@@ -124,14 +124,14 @@ class Trickle:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(PATIENCE)
-        for one in self.open:
-            one.close()
+        for connection in self.open:
+            connection.close()
 
     def _run(self) -> None:
         while not self._stop.wait(0.02):
-            for one in self.open:
+            for connection in self.open:
                 try:
-                    one.send(b"x")
+                    connection.send(b"x")
                 except OSError:
                     continue  # cut
 

@@ -118,7 +118,7 @@ def test_data_without_bad_episodes_is_pushed_as_it_is() -> None:
 def test_priorities_choose_the_sampler() -> None:
     tables = {"plain": TableDraft("v", 3, SIGNATURE), "weighed": TableDraft("v", 4, SIGNATURE, by_priority=True)}
     written = yaml.safe_load(config_text("bundled:cartpole", [], tables))["tables"]
-    assert [one["sampler"] for one in written] == ["uniform", {"kind": "prioritized", "exponent": 1.0}]
+    assert [table["sampler"] for table in written] == ["uniform", {"kind": "prioritized", "exponent": 1.0}]
 
 
 @given(st.integers(0, MOST))
@@ -192,5 +192,5 @@ def test_the_folders_name_is_safe(source: str, table: str) -> None:
 )
 def test_the_head_has_both_sizes_of_images(image: ImageDraft, line: str) -> None:
     text = config_text("source", [], {"t": TableDraft("v", 9, SIGNATURE)}, None, [image], 1000)
-    assert [one for one in text.splitlines() if one.startswith(line)]
+    assert [row for row in text.splitlines() if row.startswith(line)]
     assert list(yaml.safe_load(text)) == ["tables", "checkpoints"]

@@ -149,7 +149,7 @@ def test_a_damaged_one_is_never_taken(
 def which_copy(folder: Path, store: CheckpointStore) -> int:
     """The number of the checkpoint of which this is a copy."""
     for path in store.paths():
-        if all((path / one.name).read_bytes() == one.read_bytes() for one in folder.iterdir()):
+        if all((path / entry.name).read_bytes() == entry.read_bytes() for entry in folder.iterdir()):
             return int(path.name)
     return 0
 

@@ -78,7 +78,7 @@ def test_episodes_come_back_by_every_view_that_keeps_them(view: str, data: st.Da
     ]
     source = stored(episodes, view, chunk_length=chunk_length)
     found = list(source)
-    assert [one.faults for one in found] == [()] * count
+    assert [read_back.faults for read_back in found] == [()] * count
     for episode, back in zip(episodes, found):
         wanted = expected(episode, view)
         assert back.columns.keys() == wanted.keys()

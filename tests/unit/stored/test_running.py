@@ -215,4 +215,4 @@ def test_the_service_and_its_generations_are_read(forks: Any, tmp_path: Path) ->
     finally:
         forks.end(running)
     assert rows(open_source(f"reverb:{tmp_path / 'kept'}?table=replay,{NAMES}")) == wanted
-    assert np.unique([len(one) for one in wanted]).tolist() == [5]
+    assert np.unique([len(episode) for episode in wanted]).tolist() == [5]

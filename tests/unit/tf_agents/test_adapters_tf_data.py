@@ -210,7 +210,7 @@ class TestItemsThatAreCutOutOfEpisodes:
         data, info = next(iter(dataset))
         start, mask = info.start.numpy(), info.mask.numpy()
         assert infos.start.dtype == tf.int64
-        assert data["steps"].numpy()[:3, :, 0].tolist() == [list(range(one, one + 5)) for one in start[:3]]
+        assert data["steps"].numpy()[:3, :, 0].tolist() == [list(range(first, first + 5)) for first in start[:3]]
         assert (data["steps"].numpy()[3:, :3, 0] == [10, 11, 12]).all()
         assert mask.tolist() == [[True] * 5] * 3 + [[True] * 3 + [False] * 2] * 3
 
@@ -240,8 +240,8 @@ class TestAView:
             with expected:
                 data, info = next(expected)
             found, infos = next(iter(dataset))
-            assert [one.numpy().tolist() for one in tf.nest.flatten(found)] == [
-                one.tolist() for one in tf.nest.flatten(without_lists(data))
+            assert [leaf.numpy().tolist() for leaf in tf.nest.flatten(found)] == [
+                leaf.tolist() for leaf in tf.nest.flatten(without_lists(data))
             ]
             assert infos.start.numpy().tolist() == info.start.tolist()
 

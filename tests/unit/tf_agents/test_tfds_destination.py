@@ -66,7 +66,7 @@ def test_it_is_loaded_by_name_and_sliced(tmp_path: Path) -> None:
     convert("bundled:cartpole", f"tfds:{tmp_path / 'my_set'}:2.1.0@test?shards=3")
     dataset, info = tfds.load("my_set", data_dir=str(tmp_path), split="test[5:8]", with_info=True)
     wanted = list(open_source("bundled:cartpole"))[5:8]
-    assert [int(one["seed"]) for one in dataset] == [int(episode.metadata["seed"]) for episode in wanted]
+    assert [int(example["seed"]) for example in dataset] == [int(episode.metadata["seed"]) for episode in wanted]
     assert str(info.version) == "2.1.0"
     assert info.splits["test"].num_examples == 25
     assert info.splits["test"].num_shards == 3

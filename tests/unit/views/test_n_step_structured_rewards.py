@@ -95,13 +95,13 @@ def test_every_leaf_has_the_return_of_the_reference(case: str, data: st.DataObje
     assert len(found) == len(wanted)
     for item, expected in zip(found, wanted):
         assert {path for path in item if path.split("/")[0] in ("reward", "discount")} == expected.keys()
-        for path, one in expected.items():
-            assert (item[path].dtype, item[path].shape) == (one.dtype, one.shape)
-            np.testing.assert_allclose(item[path], one, rtol=1e-2 if one.dtype == np.float16 else 1e-5, atol=1e-3)
+        for path, leaf in expected.items():
+            assert (item[path].dtype, item[path].shape) == (leaf.dtype, leaf.shape)
+            np.testing.assert_allclose(item[path], leaf, rtol=1e-2 if leaf.dtype == np.float16 else 1e-5, atol=1e-3)
     signature = flatten(view.signature(spec_of(episode)))
     for item in found:
-        for path, one in item.items():
-            assert differences(ArraySpec(one.shape, one.dtype), signature[path]) == []
+        for path, leaf in item.items():
+            assert differences(ArraySpec(leaf.shape, leaf.dtype), signature[path]) == []
 
 
 def worked(reward: Any, discount: Any, rows: int = 4) -> Episode:
@@ -122,7 +122,7 @@ def earned(episode: Episode) -> list[dict[str, Any]]:
     view = NStep(2, 1.0, early=True)
     order = columns_of(view, episode)
     return [
-        {path: one.tolist() for path, one in zip(order, item) if path.split("/")[0] in ("reward", "discount")}
+        {path: leaf.tolist() for path, leaf in zip(order, item) if path.split("/")[0] in ("reward", "discount")}
         for item in ordered_items(view, episode)
     ]
 

@@ -141,7 +141,7 @@ UPDATES = st.lists(st.tuples(st.integers(0, 2**64 - 1), st.floats(0, allow_infin
 def test_updates_of_priorities_are_what_protobuf_reads(table: str, updates: list[tuple[int, float]]) -> None:
     keys, priorities = (
         np.array([key for key, _ in updates], np.uint64),
-        np.array([one for _, one in updates], np.float64),
+        np.array([priority for _, priority in updates], np.float64),
     )
     data = codec.encode_update_priorities_request(table, keys, priorities)
     found = message_class("MutatePrioritiesRequest").FromString(data)

@@ -60,7 +60,7 @@ def client(server: FakeReverb) -> Iterator[Client]:
 
 
 def values(server: FakeReverb) -> dict[int, Any]:
-    return {key: [np.asarray(one).tobytes() for one in item] for key, item in server.stored["replay"].items()}
+    return {key: [np.asarray(leaf).tobytes() for leaf in item] for key, item in server.stored["replay"].items()}
 
 
 def is_stopped(pid: int) -> bool:
@@ -95,7 +95,7 @@ def test_several_servers_get_what_one_pusher_gives_them(server: FakeReverb, tmp_
             report = group.push(Gated(tmp_path, COUNT), "replay", workers=2)
             held = [values(one) for one in (server, other)]
             assert (report.items_confirmed, report.workers) == (COUNT * ITEMS, 2)
-            assert [part.items_confirmed for part in report.servers.values()] == [len(one) for one in held]
+            assert [part.items_confirmed for part in report.servers.values()] == [len(stored) for stored in held]
             again = group.push(Gated(tmp_path, COUNT), "replay")
             assert again.items_confirmed == COUNT * ITEMS
             assert [values(one) for one in (server, other)] == held

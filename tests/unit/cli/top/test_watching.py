@@ -254,9 +254,9 @@ def test_a_steady_table_has_its_rate(inserts: int, samples: int, count: int, int
 @given(MOMENTS)
 def test_the_history_is_of_one_process_and_only_as_long_as_it_is_needed(moments: list[Moment]) -> None:
     history = history_of(*moments)
-    assert len({one.state_id for one in history}) <= 1
+    assert len({moment.state_id for moment in history}) <= 1
     assert all(later.seconds > earlier.seconds for earlier, later in itertools.pairwise(history))
-    assert sum(history[-1].seconds - one.seconds > 5.0 for one in history) <= 1 if history else True
+    assert sum(history[-1].seconds - moment.seconds > 5.0 for moment in history) <= 1 if history else True
 
 
 def test_one_moment_tells_no_rate() -> None:
@@ -309,12 +309,12 @@ def test_a_trend_has_a_rate_for_every_step_and_only_the_last_ones() -> None:
     assert len(rates_of) == TREND_MOST
     assert all(rate is not None and rate.seconds == 2.0 for rate in rates_of)
     assert [rate and rate.samples for rate in rates_of] == [2.0] * TREND_MOST
-    assert [later.inserts - one.inserts for one, later in itertools.pairwise(filter(None, rates_of))] == [16.0] * 15
+    assert [later.inserts - rate.inserts for rate, later in itertools.pairwise(filter(None, rates_of))] == [16.0] * 15
 
 
 def test_a_trend_knows_nothing_of_a_reset_and_begins_anew_with_another_process() -> None:
     counts = [at(0, 10, 0), at(2, 20, 0), at(4, 0, 0), at(6, 5, 0)]
-    assert [one and one.inserts for one in trend(past_of(*counts), "a")] == [5.0, None, 2.5]
+    assert [rate and rate.inserts for rate in trend(past_of(*counts), "a")] == [5.0, None, 2.5]
     assert trend(past_of(*counts, at(8, 50, 0, state_id=2)), "a") == ()
     assert trend(past_of(*counts), "b") == (None, None, None)
     assert trend((), "a") == ()

@@ -265,8 +265,8 @@ def test_gaps_at_the_first_steps_are_told_as_those_of_stacked_frames(tmp_path: P
 
 def test_a_last_observation_of_the_next_trajectory_is_told(tmp_path: Path, rng: np.random.Generator) -> None:
     trajectories = [ilr_data.trajectory(rng, 3) for _ in range(3)]
-    for one, following in pairwise(trajectories):
-        one["next_obs"] = np.concatenate([one["next_obs"][:-1], following["obs"][:1]])
+    for trajectory, following in pairwise(trajectories):
+        trajectory["next_obs"] = np.concatenate([trajectory["next_obs"][:-1], following["obs"][:1]])
     assert codes(written(tmp_path, trajectories))["foreign_last_observation"] == 2
 
 
@@ -291,8 +291,8 @@ def test_observations_and_actions_may_be_dictionaries_and_several_keys(
     trajectory = {
         "obs_ego": ego[:-1],
         "next_obs_ego": ego[1:],
-        "obs_allo": [{"a": one} for one in allo[:-1]],
-        "next_obs_allo": [{"a": one} for one in allo[1:]],
+        "obs_allo": [{"a": image} for image in allo[:-1]],
+        "next_obs_allo": [{"a": image} for image in allo[1:]],
         "acts": [{"vector": np.float32(at)} for at in range(3)],
         "dones": np.array([0, 0, 1]),
         "reward": np.arange(3.0),
@@ -475,7 +475,10 @@ def test_a_copy_has_the_same_names_and_changed_data_has_others(tmp_path: Path, r
     shutil.copy(tmp_path / "demos.tar", tmp_path / "copy.tar")
     (tmp_path / "other").mkdir()
     (Path(written(tmp_path / "other", [ilr_data.trajectory(rng, 2)]).partition(":")[2])).rename(tmp_path / "other.tar")
-    ids = [next(iter(open_source(one))).id for one in (name, f"ilr:{tmp_path}/copy.tar", f"ilr:{tmp_path}/other.tar")]
+    ids = [
+        next(iter(open_source(dataset))).id
+        for dataset in (name, f"ilr:{tmp_path}/copy.tar", f"ilr:{tmp_path}/other.tar")
+    ]
     assert ids[0] == ids[1] != ids[2]
 
 

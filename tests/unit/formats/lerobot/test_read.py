@@ -338,7 +338,7 @@ def test_numbers_of_episodes_are_exact_or_left_out(v21: Path, seeds: list[Any], 
         assert [(notice.code, notice.count) for notice in source.notices if "seed" in notice.text] == [("left_out", 1)]
     else:
         found = [episode.metadata["seed"] for episode in source]
-        assert (found, {one.dtype for one in found}) == (seeds, {np.dtype(dtype)})
+        assert (found, {seed.dtype for seed in found}) == (seeds, {np.dtype(dtype)})
         assert "left_out" not in {notice.code for notice in source.notices}
 
 

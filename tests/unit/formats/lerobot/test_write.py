@@ -147,17 +147,17 @@ def test_a_conversion_goes_on_where_it_was_synced(at: int, tmp_path: Path) -> No
     destination, content, work = open_lerobot(str(tmp_path / "out")), content_of(made[0]), tmp_path / "out"
     work.mkdir()
     killed, encode = destination.sink(work, content, None), destination.encoder(content)
-    for one in made[:at]:
-        killed.write(encode(one))
+    for episode in made[:at]:
+        killed.write(encode(episode))
     state = json.loads(json.dumps(killed.sync()))
-    for one in made[at:]:
-        killed.write(encode(one))  # on disk or not, none of it counts
+    for episode in made[at:]:
+        killed.write(encode(episode))  # on disk or not, none of it counts
     if at % 2:
         killed.sync()
     killed.close()
     sink = destination.sink(work, content, state)
-    for one in made[at:]:
-        sink.write(encode(one))
+    for episode in made[at:]:
+        sink.write(encode(episode))
     last = json.loads(json.dumps(sink.sync()))
     sink.close()
     for _ in range(2):
@@ -273,7 +273,7 @@ def datasets(draw: st.DrawFn) -> list[Episode]:
     lengths = draw(st.lists(st.integers(2, 6), min_size=1, max_size=4))
     made = [strategies.episode(rng, length, specs, draw(st.booleans()), str(at)) for at, length in enumerate(lengths)]
     tasks = draw(st.sampled_from([None, "column", "metadata"]))
-    return [with_text(rng, one, tasks) for one in made]
+    return [with_text(rng, episode, tasks) for episode in made]
 
 
 def with_text(rng: np.random.Generator, episode: Episode, tasks: str | None) -> Episode:

@@ -405,7 +405,7 @@ def test_an_episode_whose_metadata_cannot_be_read_is_a_bad_one(
 
 @pytest.mark.parametrize("part", damage.PARTS)
 @pytest.mark.parametrize(
-    ("version", "name", "options"), [one for one in minari_data.OWN if "kinds" in one[1] or one[0] < "0.5"]
+    ("version", "name", "options"), [case for case in minari_data.OWN if "kinds" in case[1] or case[0] < "0.5"]
 )
 def test_damaged_files_give_our_errors_or_bad_episodes(
     version: str, name: str, options: str, part: int, tmp_path: Path

@@ -131,14 +131,18 @@ def test_one_line_with_several_episodes_and_agents(tmp_path: Path) -> None:
 def test_an_episode_for_each_agent_and_policy(tmp_path: Path) -> None:
     one = joined(batch(7, 0, 2, agent_index=[0, 0]), batch(7, 0, 2, agent_index=[1, 1]))
     name = written(tmp_path, [multi(walker=one, runner=batch(7, 0, 2, "terminated"))])
-    assert {key: len(one) for key, one in read(name).items()} == {"7/walker/0": 3, "7/walker/1": 3, "7/runner": 3}
+    assert {key: len(episode) for key, episode in read(name).items()} == {
+        "7/walker/0": 3,
+        "7/walker/1": 3,
+        "7/runner": 3,
+    }
     assert [episode.metadata["policy_id"] for episode in open_source(name)] == [b"walker", b"walker", b"runner"]
 
 
 def test_the_same_id_of_other_workers_and_a_second_time_is_another_episode(tmp_path: Path) -> None:
     written(tmp_path, [batch(1, 0, 2, "terminated"), batch(1, 0, 1, "terminated")])
     name = written(tmp_path, [batch(1, 0, 3)], names="output-2024-01-01_00-00-00_worker-{}_9.json".replace("{}", "4"))
-    assert {key: len(one) for key, one in read(name).items()} == {"1": 3, "1~2": 2, "1~3": 4}
+    assert {key: len(episode) for key, episode in read(name).items()} == {"1": 3, "1~2": 2, "1~3": 4}
 
 
 def test_a_lost_line_makes_two_episodes_and_among_agents_a_bad_one(tmp_path: Path) -> None:
@@ -171,7 +175,7 @@ def test_dones_are_terminal_unless_they_mean_something_else(tmp_path: Path) -> N
 
 def test_without_the_last_observation_the_option_says_what_is_done(tmp_path: Path) -> None:
     name = written(tmp_path, [batch(1, 0, 3, "terminated", new_obs=None)])
-    [repeat], [mark] = (read(f"{name}?last_step={one}").values() for one in ("repeat", "mark"))
+    [repeat], [mark] = (read(f"{name}?last_step={kind}").values() for kind in ("repeat", "mark"))
     assert steps_of(repeat) == [0, 1, 2, 2]
     assert repeat.columns["action"].tolist() == [0, 1, 2, 0]
     assert steps_of(mark) == [0, 1, 2]
@@ -291,7 +295,7 @@ def test_columns_of_other_names(tmp_path: Path) -> None:
 
 
 def test_zip_files_are_read_where_they_are(tmp_path: Path) -> None:
-    lines = [json.dumps(one) + "\n" for one in (batch(1, 0, 2), batch(2, 0, 2), batch(1, 2, 3, "truncated"))]
+    lines = [json.dumps(row) + "\n" for row in (batch(1, 0, 2), batch(2, 0, 2), batch(1, 2, 3, "truncated"))]
     with zipfile.ZipFile(tmp_path / "data.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.json", lines[0] + lines[1])
         archive.writestr("../b.json", lines[2])
@@ -433,7 +437,9 @@ def test_however_episodes_are_cut_and_mixed_they_come_out_whole(tmp_path: Path, 
     pieces = []
     for number, length in enumerate(lengths):
         cuts = sorted({0, length, *data.draw(st.lists(st.integers(0, length), max_size=3))})
-        pieces += [batch(number, one, other, "truncated" if other == length else "") for one, other in pairwise(cuts)]
+        pieces += [
+            batch(number, start, other, "truncated" if other == length else "") for start, other in pairwise(cuts)
+        ]
     records = data.draw(st.permutations(pieces), "records")
     files = [list(part) for part in np.array_split(np.asarray(records, object), data.draw(st.integers(1, 3)))]
     for old in tmp_path.iterdir():

@@ -265,7 +265,7 @@ def test_a_changed_value_changes_the_names_of_batches_in_rows(tmp_path: Path) ->
         values = rewards[:, 0].tolist()
         made = {"obs": rewards.tolist(), "actions": values, "rewards": values, "eps_id": [1] * 5_000}
         pq.write_table(
-            pa.table({"type": ["SampleBatch"], **{key: [one] for key, one in made.items()}}), tmp_path / "x.parquet"
+            pa.table({"type": ["SampleBatch"], **{key: [value] for key, value in made.items()}}), tmp_path / "x.parquet"
         )
         [episode] = open_source(f"rllib:{tmp_path}")
         names.append(episode.id)

@@ -252,7 +252,7 @@ def test_a_kill_while_columns_are_removed_changes_nothing(
     path = work / name if name.endswith(".h5") else work
     found = [content_digest(one.columns) for one in open_source(destination.source(path))]
     assert found == [content_digest(one.columns) for one in episodes]
-    assert not [one for one in work.iterdir() if one.name.startswith(".")]
+    assert not [file_path for file_path in work.iterdir() if file_path.name.startswith(".")]
 
 
 @pytest.mark.parametrize("name", ["buffer.h5", "buffer?layout=memmap"])

@@ -67,7 +67,7 @@ def test_every_form_is_read_as_torchrl_holds_it(version: str, fill: str, form: s
 def test_end_flags_part_what_has_no_ids(version: str, form: str) -> None:
     by_ids = [episode.columns for episode in opened(version, f"ring_{form}")]
     by_flags = [episode.columns for episode in opened(version, f"by_done_{form}")]
-    assert [one["action"].tolist() for one in by_ids] == [flag["action"].tolist() for flag in by_flags]
+    assert [trajectory["action"].tolist() for trajectory in by_ids] == [flag["action"].tolist() for flag in by_flags]
 
 
 @BOTH

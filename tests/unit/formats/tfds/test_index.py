@@ -157,7 +157,7 @@ def test_a_place_without_its_head_is_not_used_and_its_index_is_replaced(shard: P
     truth = places_of(RECORDS)
     place = index.cached_path(shard)
     place.parent.mkdir(parents=True)
-    wrong = truth[:100] + [one + 1 for one in truth[100:-1]] + truth[-1:]
+    wrong = truth[:100] + [offset + 1 for offset in truth[100:-1]] + truth[-1:]
     place.write_bytes(index_bytes(shard, wrong))
     assert list(tfrecords(shard, 120, 3)) == RECORDS[120:123]
     assert known(shard) == truth[:124]
@@ -263,7 +263,7 @@ def test_processes_that_write_one_index_at_once_leave_a_whole_one(shard: Path) -
         "    assert len(list(tfrecords(Path(sys.argv[1]), 100, 10))) == 10\n"
     )
     both = [subprocess.Popen([sys.executable, "-c", program, str(shard)]) for _ in range(2)]
-    assert [one.wait() for one in both] == [0, 0]
+    assert [process.wait() for process in both] == [0, 0]
     assert known(shard) == places_of(RECORDS)
     assert [path.name for path in index.cached_path(shard).parent.iterdir()] == [index.cached_path(shard).name]
 
@@ -299,7 +299,7 @@ def test_a_dataset_has_the_same_episodes_with_indexes(tmp_path: Path, beside: bo
 def test_tfds_reads_a_dataset_with_indexes_beside_its_shards(tmp_path: Path) -> None:
     tfds = pytest.importorskip("tensorflow_datasets")
     folder = copied(tmp_path / "data")
-    before = [dict(one) for one in tfds.builder_from_directory(folder).as_dataset("train[10:12]")]
+    before = [dict(example) for example in tfds.builder_from_directory(folder).as_dataset("train[10:12]")]
     list(open_source(f"tfds:{folder}").selection.index(True, lambda _: None))  # type: ignore[attr-defined]
     assert list(folder.glob(f"*{index.SUFFIX}"))
     builder = tfds.builder_from_directory(folder)
