@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, note
+from benchmarks import robot_sets
+from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison
 from benchmarks.datasets import KEPT
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.episode import Array, Episode
@@ -27,7 +28,6 @@ SHORT = Size(items=60, reference_items=60, repeats=1)
 
 DEFAULT_GOAL, STREAMING_GOAL, WORKERS_GOAL = Goal(3), Goal(1), Goal(1.8, fails_at=0.5)
 CODECS = ("h264", "av1")
-PYTHON = "RLDS2REVERB_LEROBOT_PYTHON"
 
 _ROWS, _HEIGHT, _WIDTH = 60, 480, 640
 _ROOT = Path(__file__).parent.parent
@@ -36,9 +36,8 @@ _OURS, _ONE, _TWO, _DEFAULT, _STREAMING = "rlds2reverb", "one worker", "two work
 
 def run(size: Size) -> Iterator[Result]:
     """Rates in frames per second, of a core and of the machine."""
-    python = Path(os.environ.get(PYTHON) or _ROOT / ".venv-lerobot" / "bin" / "python")
-    if not python.is_file():
-        note(f"no LeRobot: left out (make setup-lerobot, or {PYTHON}=a Python that has it)")
+    python = robot_sets.lerobot_python()
+    if python is None:
         return
     KEPT.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=KEPT) as folder:
@@ -64,22 +63,22 @@ def run(size: Size) -> Iterator[Result]:
 def _write(python: Path, folder: Path, writer: str, codec: str, frames: int, is_wall: bool = False) -> Run:
     episodes = max(1, frames // _ROWS)
     source, decoded = _sources(folder, episodes)
-    given = decoded if writer in (_DEFAULT, _STREAMING) else f"tfds:{source}"
-    command = [str(python), "-m", "benchmarks.lerobot_writers", writer, str(given), str(folder / "written"), codec]
+    dataset = decoded if writer in (_DEFAULT, _STREAMING) else f"tfds:{source}"
+    command = [str(python), "-m", "benchmarks.lerobot_writers", writer, str(dataset), str(folder / "written"), codec]
     variables = {**os.environ, "PYTHONPATH": str(_ROOT), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=variables, cwd=_ROOT)
-    took = json.loads(done.stdout)
-    seconds = took["seconds"] if is_wall else took["processor_seconds"]
-    return Run(took["frames"], seconds, took["processor_seconds"])
+    process = subprocess.run(command, check=True, capture_output=True, text=True, env=variables, cwd=_ROOT)
+    written = json.loads(process.stdout)
+    seconds = written["seconds"] if is_wall else written["processor_seconds"]
+    return Run(written["frames"], seconds, written["processor_seconds"])
 
 
 def _sources(folder: Path, episodes: int) -> tuple[Path, Path]:
     """A TFDS dataset of JPEG files, and the array of the frames that they were made of."""
     source, decoded = folder / f"jpeg_{episodes}" / "1.0.0", folder / f"decoded_{episodes}.npy"
     if not source.exists():
-        made = [Episode(_columns(number), {}, str(number)) for number in range(episodes)]
-        convert(made, f"tfds:{folder / source.parent.name}", encode={"observation/image": "jpeg:quality=95"})
-        np.save(decoded, np.stack([episode.columns["observation/image"] for episode in made]))
+        recorded = [Episode(_columns(number), {}, str(number)) for number in range(episodes)]
+        convert(recorded, f"tfds:{folder / source.parent.name}", encode={"observation/image": "jpeg:quality=95"})
+        np.save(decoded, np.stack([episode.columns["observation/image"] for episode in recorded]))
     return source, decoded
 
 

@@ -161,8 +161,8 @@ def _rates(server: BenchServer, source: str, python: Path, size: Size, episodes:
             for kind in kinds:
                 if kind in GOALS[name]:
                     goal, label = GOALS[name][kind], RIVALS[kind].split()[-1].lower()
-                    told = {"batch": BATCH, "images": images}
-                    yield comparison(f"robot/{name}/{label}", runs, name, RIVALS[kind], "samples/s", goal, **told)
+                    details = {"batch": BATCH, "images": images}
+                    yield comparison(f"robot/{name}/{label}", runs, name, RIVALS[kind], "samples/s", goal, **details)
         if H264 in kinds:
             yield comparison("robot/table_of_decoder", runs, "table", f"decoder, {TABLE}", "samples/s")
             yield comparison("robot/small_of_decoder", runs, "small", f"decoder, {SMALL}", "samples/s", SMALL_GOAL)
@@ -215,8 +215,8 @@ def _step_bytes(source: str) -> Result:
 
         with BenchServer([_table(source, table)]) as server:
             grown[table] = growth_per_item(server, fill)
-    told = {"jpeg_bytes": round(grown[TABLE]), "raw_bytes": round(grown[RAW])}
-    return figure("robot/step_bytes", grown[TABLE] / grown[RAW], "of the raw bytes", STEP_GOAL, **told)
+    details = {"jpeg_bytes": round(grown[TABLE]), "raw_bytes": round(grown[RAW])}
+    return figure("robot/step_bytes", grown[TABLE] / grown[RAW], "of the raw bytes", STEP_GOAL, **details)
 
 
 def _table(source: str, name: str) -> TableConfig:
@@ -231,5 +231,5 @@ def _memory(server: BenchServer, python: Path, batches: int) -> Result:
         for _ in range(4 + 20):
             loader.take(part)
         warm, measured = loader.bytes[3], loader.bytes[4:]
-    told = {"batches": batches, "megabytes": [round(size / 1e6, 1) for size in (warm, *measured)]}
-    return figure("robot/memory", max(measured[10:]) / warm, "times", FLAT_GOAL, **told)
+    details = {"batches": batches, "megabytes": [round(size / 1e6, 1) for size in (warm, *measured)]}
+    return figure("robot/memory", max(measured[10:]) / warm, "times", FLAT_GOAL, **details)

@@ -1,8 +1,10 @@
 """A loader of batches in a process of its own, in the Python of LeRobot: `python -m benchmarks.robot_loaders DESCRIPTION`.
 
-DESCRIPTION is JSON, see `DATASETS`. For each line of its input, a number of batches, it makes a loader, takes two batches for each worker, and
-times so many more; the answer is a line of JSON. Without a loader its processes rest. Batches are the same on all sides: 32 samples with two images of 224x224 as uint8 [32, 2, 3, 224, 224] (float32 from
-LeRobot's image files, which it has no uint8 of), two states, sixteen actions, and the masks.
+DESCRIPTION is JSON, see `DATASETS`. Each line of the input is a number of batches: a loader is made, gives two batches for each worker, and is
+timed for so many more; the answer is a line of JSON. Between two lines there is no loader, so nothing disturbs another process.
+
+Batches are the same on all sides: 32 samples with two images of 224x224 as uint8 [32, 2, 3, 224, 224] (float32 from LeRobot's image files, which
+it has no uint8 of), two states, sixteen actions, and the masks.
 """
 
 from __future__ import annotations

@@ -27,9 +27,8 @@ _CHANGE = 32
 _GONE, _AHEAD = 0.8, 0.65
 _MAYBE_GONE = 0.55  # by a few of the pixels, so that it is worth a look at all
 _SLIGHT = 16.0  # a squared error (36 dB) that is never taken for that of another frame
-_NEARER = (
-    4.0  # times is a single frame nearer to the row beside its own, over the whole picture, where it is that row's
-)
+# By this factor a single frame is nearer to the row beside its own, over the whole picture, where it is that row's.
+_NEARER = 4.0
 # Squared errors of a frame that is no picture of its row: an image of one colour would be nearer. The second is for rows of nearly one colour.
 _FLAT, _FLAT_SLIGHT = 1.5, 64.0
 
@@ -46,9 +45,9 @@ class FrameErrors:
     def add(self, written: Array, read: Array | None) -> Iterator[str]:
         """Measures the frames of an episode, [T, height, width, channels]; yields why frames are not those of their rows.
 
-        They are not if, where the images change by more than a few levels, the frames of the episode, or of one half of it, are those of
-        other rows: some rows earlier or later, in reverse, or the first or last for all. Or if a single frame is far nearer to a row beside its own,
-        or farther from its row than a picture of one colour would be.
+        A single frame is not its row's if it is far nearer to the row beside, or farther from its row than a picture of one colour would be.
+        The frames of the episode, or of one half of it, are not if they are those of other rows where the images change by more than a few
+        levels: of rows some steps earlier or later, in reverse, or of the first or last for all.
         """
         if read is None or read.dtype != written.dtype or read.shape != written.shape:
             yield difference(written, read)
@@ -127,7 +126,7 @@ def _orders(count: int) -> Iterator[tuple[str, Array, Array]]:
 
 
 def _way(written: Array, frames: Array, rows: Array | list[int], others: Array | list[int]) -> float:
-    """How far frames have gone from their rows to others, where these differ by `_CHANGE` levels; 0 where they do nowhere."""
+    """How far frames have gone from their rows to others, where these differ by `_CHANGE` levels; 0 if they differ nowhere."""
     along = whole = 0.0
     for frame, row, other in zip(frames, rows, others):
         change = np.subtract(written[other], written[row], dtype=np.int16)

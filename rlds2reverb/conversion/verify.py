@@ -36,8 +36,10 @@ _OURS = "rlds2reverb"
 def verify(
     job: Job, path: Path, account: Account, on_compared: Callable[[int], object]
 ) -> tuple[tuple[str, ...], dict[str, Nearness]]:
-    """Compares all episodes; returns who has read them: this package, and the destination's own library where it is installed. And how near
-    frames of videos are, by the path of their column.
+    """Compares all episodes.
+
+    Returns who has read them (this package, and the destination's own library where it is installed), and how near the frames of videos are, by
+    the path of their column.
 
     Args:
       job: of the conversion.

@@ -47,7 +47,7 @@ class VideoEncoding:
     Attributes:
       codec: "h264" or "av1".
       g: the distance of key frames; readers in random order decode up to so many frames for one.
-      crf: quality; less is better and larger.
+      crf: quality; a smaller number gives better pictures and larger files.
       preset: the encoder's speed; "" for LeRobot's choice: 12 of SVT-AV1, the encoder's own of x264.
 
     Raises:
@@ -60,9 +60,9 @@ class VideoEncoding:
     preset: str = ""
 
     def __post_init__(self) -> None:
-        if self.crf > MOST_CRF[self.codec]:
+        if not 0 <= self.crf <= MOST_CRF[self.codec]:
             raise ConfigError(f"crf={self.crf}: {self.codec} has 0 (best) to {MOST_CRF[self.codec]}")
-        if self.g > _MOST_G:
+        if not 1 <= self.g <= _MOST_G:
             raise ConfigError(f"g={self.g}: expected 1 to {_MOST_G:,} frames between key frames")
         if self.preset not in ("", *PRESETS[self.codec]):
             presets = PRESETS[self.codec]
@@ -85,7 +85,7 @@ class VideoEncoding:
 
     @property
     def reordered(self) -> int:
-        """The most frames that are decoded before one that is shown earlier: x264's pyramid of B-frames, which groups of two frames have not."""
+        """The most frames that are decoded before one that is shown earlier. x264 has two, of its pyramid of B-frames; groups of two frames have no B-frames."""
         return 2 if self.codec == H264 and self.g > 2 else 0
 
     def info(self, shape: tuple[int, ...], fps: int) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def join_clips(encoding: VideoEncoding, clips: Iterable[bytes], path: Path, fps:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     stream: Any = None
-    frames, head = 0, b""
+    frames, head = 0, b""  # `head` has the encoder's settings, which a file of MP4 has once
     with whole(path) as unfinished:
         # The table of frames moves to the front, so that a reader over the network needs no look at the end.
         with av.open(str(unfinished), "w", format="mp4", options={"movflags": "faststart"}) as joined:
@@ -186,11 +186,8 @@ def join_clips(encoding: VideoEncoding, clips: Iterable[bytes], path: Path, fps:
                 with av.open(io.BytesIO(clip), format="mp4") as container:
                     source: Any = container.streams.video[0]
                     if stream is None:
-                        stream, head = (
-                            joined.add_stream_from_template(source, opaque=True),
-                            source.codec_context.extradata,
-                        )
-                        stream.time_base = source.time_base
+                        stream = joined.add_stream_from_template(source, opaque=True)
+                        stream.time_base, head = source.time_base, source.codec_context.extradata
                     elif source.codec_context.extradata != head:
                         raise ConversionError(
                             f"{path}: its clips were encoded in different ways; every worker needs the same version of PyAV"

@@ -329,6 +329,12 @@ class Reader:
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
 
+    def _frames(self, path: str, column: Array | Clip) -> Array:
+        """A column's rows; those of a video are decoded, or stay in their file where frames are to be kept encoded."""
+        if not isinstance(column, Clip):
+            return column
+        return column.lazy_frames() if path in self._lazy else column.frames()
+
     def _read_rows(self, number: int) -> RowRange:
         """The rows of an episode. In version 2.x a file holds those of one episode only."""
         episodes = self._dataset.episodes
@@ -397,14 +403,7 @@ class Reader:
 
         def decode() -> Mapping[str, Array]:
             try:
-                columns = {
-                    path: column
-                    if not isinstance(column, Clip)
-                    else column.lazy_frames()
-                    if path in self._lazy
-                    else column.frames()
-                    for path, column in stored.items()
-                }
+                columns = {path: self._frames(path, column) for path, column in stored.items()}
                 for path in self._decoded:
                     feature, where = dataset.columns[path], f'{read.path}: column "{dataset.columns[path].name}"'
                     columns[path] = decode_pictures(feature, columns[path].tolist(), where)

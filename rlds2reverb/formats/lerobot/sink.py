@@ -33,6 +33,7 @@ _TASKS, _INFO = "meta/tasks.parquet", "meta/info.json"
 _JOURNALS = ".journals"
 _ROWS, _TABLE = "rows", "episodes"  # journals beside those of videos, whose names begin with "video."
 _STATS = "stats/"
+_LENGTH_BYTES = 8  # before each byte string of a journal
 _MOST_IMAGE_BYTES = 1 << 30  # of a row group; Arrow's columns of bytes hold twice as much
 _VIDEO_TEMPLATE = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 _JSON: dict[str, Any] = {"indent": 4, "ensure_ascii": False}
@@ -41,9 +42,8 @@ _JSON: dict[str, Any] = {"indent": 4, "ensure_ascii": False}
 class LeRobotSink:
     """Episodes -> the files of a LeRobot dataset.
 
-    While it is written, data/, videos/ and meta/episodes/ have complete files; each is closed when it is large enough, and those without
-    videos at every `sync`.
-    meta/tasks.parquet is written by `sync`, meta/stats.json and then meta/info.json by `finish`, from the contents of meta/episodes/.
+    While it is written, data/, videos/ and meta/episodes/ have complete files; each is closed when it is large enough, and in a dataset without
+    videos at every `sync`. meta/tasks.parquet is written by `sync`, meta/stats.json and then meta/info.json by `finish`, from the contents of meta/episodes/.
     """
 
     def __init__(self, work: Path, plan: LeRobotPlan, state: State | None) -> None:
@@ -336,9 +336,6 @@ class _Journals:
         for file in self._files.values():
             file.close()
         self._files.clear()
-
-
-_LENGTH_BYTES = 8
 
 
 def _as_bytes(table: pa.Table) -> bytes:

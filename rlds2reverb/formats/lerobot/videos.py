@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,7 +47,7 @@ _MOST_BYTES = 1 << 34  # of the frames of one episode
 _FORMATS = {".mp4": "mp4", ".mov": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".webm": "matroska", ".avi": "avi"}
 """FFmpeg's names of formats. Other formats could make FFmpeg open further files."""
 _CODECS = ("av1", "h264", "hevc", "vp8", "vp9", "mpeg4", "libdav1d", "libvpx", "libvpx-vp9", "libaom-av1")
-_REORDERED = 32  # most frames that a codec stores before one that is shown earlier; H.264 and HEVC allow 16
+_REORDERED = 32  # more frames than any codec stores before one that is shown earlier; H.264 and HEVC allow 16
 _WORTH_THREADS = 16  # frames of a video that are decoded at once
 _TICKS = 10_000
 """Parts of a second to which the times of rows are rounded before they are hashed: sums of seconds are not exact."""
@@ -217,9 +217,12 @@ def _decode_from(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[
     if not len(seconds):
         return
     for packet in _packets_from(container, stream, float(seconds[0])):
-        for frame in packet.decode():
-            if frame.pts is not None:
-                yield float(frame.pts * stream.time_base), frame
+        yield from _with_times(stream, packet.decode())
+
+
+def _with_times(stream: Any, frames: Iterable[Any]) -> Iterator[tuple[float, Any]]:
+    """(time, frame), without frames of which the file says no time."""
+    return ((float(frame.pts * stream.time_base), frame) for frame in frames if frame.pts is not None)
 
 
 def _decode_groups(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[float, Any]]:
@@ -229,7 +232,7 @@ def _decode_groups(container: Any, stream: Any, seconds: Array) -> Iterator[tupl
     """
     packets, is_late, last = [], 0, float(seconds[-1])
     for packet in _packets_from(container, stream, float(seconds[0])):
-        if packet.size:  # else the end, which is told below
+        if packet.size:  # else it marks the end
             packets.append(packet)
         if packet.pts is not None:
             is_late = is_late + 1 if float(packet.pts * stream.time_base) > last else 0
@@ -237,12 +240,8 @@ def _decode_groups(container: Any, stream: Any, seconds: Array) -> Iterator[tupl
             break
     needed = _needed_packets(packets, stream, seconds)
     for packet in itertools.compress(packets, needed):
-        for frame in packet.decode():
-            if frame.pts is not None:
-                yield float(frame.pts * stream.time_base), frame
-    for frame in stream.codec_context.decode(None):
-        if frame.pts is not None:
-            yield float(frame.pts * stream.time_base), frame
+        yield from _with_times(stream, packet.decode())
+    yield from _with_times(stream, stream.codec_context.decode(None))  # what the decoder held back
 
 
 def _needed_packets(packets: Sequence[Any], stream: Any, seconds: Array) -> Array:
