@@ -190,7 +190,7 @@ def comparison(
       parameters: what else a reader must know.
     """
     a, b = runs[ours], runs[reference]
-    ratios = [one.rate / other.rate for one, other in zip(a, b)]
+    ratios = [run.rate / other.rate for run, other in zip(a, b)]
     return {
         "benchmark": name,
         "a": ours,

@@ -108,7 +108,7 @@ def _number(number: int) -> bytes:
 def _framed(record: bytes) -> bytes:
     """A record as a file of TFRecords has it."""
     length = struct.pack("<Q", len(record))
-    checksums = (struct.pack("<I", masked_checksum(one)) for one in (length, record))
+    checksums = (struct.pack("<I", masked_checksum(part)) for part in (length, record))
     return length + next(checksums) + record + next(checksums)
 
 

@@ -35,9 +35,9 @@ def run(size: Size) -> Iterator[Result]:
         with tempfile.TemporaryDirectory() as folder:
             yield _reading(file_format, Path(folder), size)
     with BenchServer([TableConfig(writers.TABLE)]) as server:
-        for one in (file_format for file_format in FORMATS if file_format.is_pushed):
+        for pushed_format in (file_format for file_format in FORMATS if file_format.is_pushed):
             with tempfile.TemporaryDirectory() as folder:
-                yield _pushing(one, Path(folder), server, size)
+                yield _pushing(pushed_format, Path(folder), server, size)
 
 
 def _reading(one: FormatFiles, folder: Path, size: Size) -> Result:

@@ -77,7 +77,7 @@ def _naming(name: str, server: BenchServer, columns: list[dict[str, Array]], siz
 def _cut(columns: list[dict[str, Array]], rows: int) -> list[dict[str, Array]]:
     """The same episodes, ended after so many rows."""
     is_last = np.arange(rows) == rows - 1
-    return [{path: column[:rows] for path, column in one.items()} | {"is_last": is_last} for one in columns]
+    return [{path: column[:rows] for path, column in episode.items()} | {"is_last": is_last} for episode in columns]
 
 
 def _short(rows: int, server: BenchServer, columns: list[dict[str, Array]], size: Size, goal: Goal) -> Result:

@@ -408,7 +408,7 @@ class _Scene:
             "generation": _NEWEST,
             "bytes": _SPACE.needed_bytes,
             "seconds": 11.4,
-            "items": {one.name: one.current_size for one in tables()},
+            "items": {info.name: info.current_size for info in tables()},
             "created": now - 43 * 60,
             "reason": "schedule",
         }

@@ -135,10 +135,10 @@ def test_dry_run_sends_nothing(run: Run, cartpole: Any) -> None:
 def test_dry_run_refuses_what_the_push_refuses_before_the_first_byte(
     run: Run, cartpole: Any, tmp_path: Path, more: tuple[str, ...]
 ) -> None:
-    given = [str(tmp_path / one) if one == "l.db" else one for one in more]
+    given = [str(tmp_path / argument) if argument == "l.db" else argument for argument in more]
     push = ("push", "bundled:cartpole", "--server", cartpole.address, "--table", "small", *given)
-    for one in ((*push, "--dry-run"), push):
-        shown = run(*one)
+    for command in ((*push, "--dry-run"), push):
+        shown = run(*command)
         assert shown.returncode == 4, shown.stderr
         assert "max_size 100 is smaller than the push (2931 items)" in shown.stderr
     assert json.loads(run("status", "--server", cartpole.address, "--json").stdout)["small"]["size"] == 0

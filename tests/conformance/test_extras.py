@@ -110,8 +110,8 @@ def test_reverb_reads_extras_by_name(address: str, client: rlds2reverb.Client, t
     for sample, item in zip(dataset, wanted, strict=True):
         found = flatten(sample.data)
         assert list(found) == order
-        for path, one in zip(order, item):
-            np.testing.assert_array_equal(found[path].numpy(), one if one.shape else one.item(), err_msg=path)
+        for path, value in zip(order, item):
+            np.testing.assert_array_equal(found[path].numpy(), value if value.shape else value.item(), err_msg=path)
 
 
 def buffer_of(client: rlds2reverb.Client, address: str, table: str, length: int | None) -> Any:

@@ -77,7 +77,8 @@ def test_a_mended_episode_is_stored_beside_the_one_it_mends(
     assert size(client, "large") == 2 * (STEPS - 1)
     client.push(source, "other", on_invalid="repair")
     found = {
-        np.asarray(one.data[-1])[0] for one in reverb.Client(server.address).sample("other", 2000, emit_timesteps=False)
+        np.asarray(sample.data[-1])[0]
+        for sample in reverb.Client(server.address).sample("other", 2000, emit_timesteps=False)
     }
     assert found == {np.float32(0), np.float32(1)}
 

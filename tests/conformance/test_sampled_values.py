@@ -99,7 +99,7 @@ def by_dataset(both: Both, like: Values) -> Values:
 
 def bits(items: Values) -> Any:
     return [
-        [(str(one.dtype), one.shape, one.tolist() if one.dtype == object else one.tobytes()) for one in item]
+        [(str(leaf.dtype), leaf.shape, leaf.tolist() if leaf.dtype == object else leaf.tobytes()) for leaf in item]
         for item in items
     ]
 

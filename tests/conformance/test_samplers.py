@@ -199,7 +199,7 @@ def test_every_start_is_equally_likely(learner: Client, table: str, by: str) -> 
 
     push_whole(learner, table, view=Prioritized(WholeEpisode(), starts))
     found = starts_drawn(learner, table, SliceSpec(5, by=by), 6_000)
-    assert len(found) == sum(len(one) - 4 for one in EPISODES)
+    assert len(found) == sum(len(whole_episode) - 4 for whole_episode in EPISODES)
     share = found.total() / len(found)
     assert max(abs(count - share) for count in found.values()) < 8 * share**0.5
 

@@ -42,12 +42,12 @@ def test_a_source_gives_what_a_table_of_it_gives(forks: Forks, name: str) -> Non
         with client.sample("queue", 7, samples=report.items_confirmed) as sampler:
             theirs, structure = list(sampler), sampler.structure
     assert [batch.size for batch in mine] == [batch.size for batch in theirs]
-    for one, other in zip(mine, theirs):
-        assert type(one.data) is type(other.data)
-        np.testing.assert_array_equal(one.info.key, other.info.key)
-        np.testing.assert_array_equal(one.info.priority, other.info.priority)
-        paths = paths_of(one.data, structure)
-        for a, b in zip(columns_of(one.data, paths), columns_of(other.data, paths), strict=True):
+    for batch, other in zip(mine, theirs):
+        assert type(batch.data) is type(other.data)
+        np.testing.assert_array_equal(batch.info.key, other.info.key)
+        np.testing.assert_array_equal(batch.info.priority, other.info.priority)
+        paths = paths_of(batch.data, structure)
+        for a, b in zip(columns_of(batch.data, paths), columns_of(other.data, paths), strict=True):
             assert type(a) is type(b)
             for left, right in zip(a, b, strict=True):
                 assert left.dtype == right.dtype
@@ -164,7 +164,7 @@ def test_the_command_line_takes_several(two: list[Any], run: Callable[..., tuple
     assert (code, list(report["servers"])) == (0, addresses)
     code, out, _ = run("status", *both, "--json")
     status = json.loads(out)["replay"]
-    assert status["size"] == report["items_confirmed"] == sum(one["size"] for one in status["servers"].values())
+    assert status["size"] == report["items_confirmed"] == sum(server["size"] for server in status["servers"].values())
     code, out, _ = run("sample", *both, "--table", "replay", "--json")
     assert json.loads(out)["source"] in (0, 1)
     stored = "|".join(f"reverb:{address}/replay" for address in addresses)

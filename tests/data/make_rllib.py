@@ -57,7 +57,7 @@ class Turns(MultiAgentEnv):
 
     def _obs(self) -> Any:
         acting = ["a", "b", "c"] if self.ended else ["a" if self.inner.n % 2 == 0 else "b", "c"]
-        return {one: self.inner.obs() for one in acting}
+        return {agent: self.inner.obs() for agent in acting}
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         self.inner.reset()

@@ -82,7 +82,9 @@ def steps(count: int, lengths: tuple[int, ...], seed: int = 0, ids: bool = True,
         "action": torch.from_numpy(rng.integers(0, 9, count)),
         "log_prob": torch.from_numpy(rng.normal(size=count)),
     }
-    made = TensorDict({**root, "next": {**after, **{key: torch.from_numpy(one) for key, one in done.items()}}}, [count])
+    made = TensorDict(
+        {**root, "next": {**after, **{key: torch.from_numpy(flag) for key, flag in done.items()}}}, [count]
+    )
     made.update({key: no.clone() for key in done})
     if ids:
         made["collector", "traj_ids"] = torch.from_numpy(episode + 10 * seed)
@@ -173,8 +175,8 @@ def expected(made: Any, folder: Path) -> dict[str, Any]:
     if not isinstance(held, TensorDict):
         return {}
     found = {
-        f"keys.{'.'.join(key if isinstance(key, tuple) else (key,))}": as_array(one)
-        for key, one in held.items(True, True)
+        f"keys.{'.'.join(key if isinstance(key, tuple) else (key,))}": as_array(leaf)
+        for key, leaf in held.items(True, True)
     }
     try:
         from torchrl.data.replay_buffers.utils import find_start_stop_traj

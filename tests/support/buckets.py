@@ -156,7 +156,9 @@ def proxy(upstream: str) -> Iterator[Faults]:
         def _pass(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             with lock:
-                number = sum(one.method == "GET" and bool(one.range) for one in faults.requests)
+                number = sum(
+                    past_request.method == "GET" and bool(past_request.range) for past_request in faults.requests
+                )
                 request = Request(self.command, unquote(self.path), self.headers.get("range") or "", number)
                 faults.requests.append(request)
             if request.method in ("PUT", "POST", "DELETE"):
@@ -248,7 +250,7 @@ def hub(folder: Path, repo: str) -> Iterator[str]:
             elif found := re.fullmatch(rf"/api/datasets/{repo}/tree/{COMMIT}(/(?P<path>.*))?", path):
                 below = folder / (found["path"] or "")
                 if below.is_dir():
-                    self._json([about(one) for one in sorted(below.iterdir())])
+                    self._json([about(child) for child in sorted(below.iterdir())])
                 else:
                     self._json({"error": "not found"}, 404, {"X-Error-Code": "EntryNotFound"})
             elif found := re.fullmatch(rf"/datasets/{repo}/resolve/{COMMIT}/(?P<path>.*)", path):

@@ -50,7 +50,7 @@ def requirements_of(extra: str | None) -> set[str]:
     """Names of what an extra itself asks for, and of what its own extras do; of the core for None."""
     known = project()
     found = set()
-    for one in known["dependencies"] if extra is None else known["optional-dependencies"][extra]:
-        inner = re.match(r"rlds2reverb\[(.*)\]$", one)
-        found |= set().union(*map(requirements_of, inner[1].split(","))) if inner else {plain(one)}
+    for requirement in known["dependencies"] if extra is None else known["optional-dependencies"][extra]:
+        inner = re.match(r"rlds2reverb\[(.*)\]$", requirement)
+        found |= set().union(*map(requirements_of, inner[1].split(","))) if inner else {plain(requirement)}
     return found

@@ -59,7 +59,7 @@ def column_specs() -> st.SearchStrategy[dict[str, tuple[np.dtype[Any], tuple[int
 
     def under(name: str) -> st.SearchStrategy[dict[str, tuple[np.dtype[Any], tuple[int, ...]]]]:
         flat = spec.map(lambda one: {name: one})
-        return st.one_of(flat, nested.map(lambda many: {f"{name}/{key}": one for key, one in many.items()}))
+        return st.one_of(flat, nested.map(lambda many: {f"{name}/{key}": leaf for key, leaf in many.items()}))
 
     return st.builds(lambda a, b: {**a, **b}, under("observation"), under("action"))
 

@@ -125,7 +125,7 @@ def test_copies_keep_a_given_id_and_metadata_and_are_named_by_their_own_content(
         changed, fewer = episode.with_columns(a=np.ones(2)), episode.with_only_columns({"b": columns["b"]})
         assert dict(changed.metadata) == dict(fewer.metadata) == {"agent": "x"}
         assert set(fewer.columns) == {"b"}
-        wanted = [name] * 2 if name else [Episode(one.columns).id for one in (changed, fewer)]
+        wanted = [name] * 2 if name else [Episode(other_episode.columns).id for other_episode in (changed, fewer)]
         assert [changed.id, fewer.id] == wanted
         assert episode.with_columns(a=np.zeros(2)).id == episode.id
         assert replace(episode, columns={}).id == episode.id

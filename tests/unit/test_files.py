@@ -100,7 +100,7 @@ def test_a_file_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
     with whole(path) as unfinished:
         unfinished.write_bytes(b"{}")
         assert not path.exists()
-    assert [one.name for one in tmp_path.iterdir()] == ["a.json"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
     assert path.read_bytes() == b"{}"
 
 
@@ -112,7 +112,7 @@ def test_what_was_there_stays_until_then(tmp_path: Path) -> None:
         raise OSError("full")
     assert path.read_bytes() == b"old"
     write_whole(path, b"new")
-    assert [one.name for one in tmp_path.iterdir()] == ["a"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
     assert path.read_bytes() == b"new"
 
 

@@ -51,4 +51,4 @@ def test_the_size_of_a_png(height: int, width: int) -> None:
 @example(b"", b"GIF89a" + bytes(40))
 def test_any_bytes_have_a_size_or_none(data: bytes, start: bytes) -> None:
     size = image_size(start + data)
-    assert size is None or all(0 <= one <= 2**32 for one in size)
+    assert size is None or all(0 <= length <= 2**32 for length in size)

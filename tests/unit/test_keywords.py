@@ -56,7 +56,11 @@ def test_a_signature_has_every_option_with_its_default_and_type(name: str) -> No
 def test_type_checkers_see_the_fields_of_the_dataclass(name: str) -> None:
     function, kind, keywords = FUNCTIONS[name]
     types = types_of(kind)
-    named = {name for name, one in inspect.signature(function).parameters.items() if one.kind is not one.KEYWORD_ONLY}
+    named = {
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is not parameter.KEYWORD_ONLY
+    }
     assert get_type_hints(keywords) == {
         field.name: types[field.name] for field in fields(kind) if field.name not in named
     }

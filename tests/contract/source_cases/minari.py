@@ -21,14 +21,14 @@ def write(folder: Path) -> str:
     (folder / "own-v0" / "data").mkdir(parents=True)
     made = data.columns()
     with h5py.File(folder / "own-v0" / "data" / "main_data.hdf5", "w", track_order=True) as file:
-        for number, one in enumerate(made):
+        for number, columns in enumerate(made):
             group = file.create_group(f"episode_{number}")
-            group.attrs.update(id=number, total_steps=len(one["reward"]) - 1, seed=number)
-            group["observations"] = one["observation"]
-            for name, column in (("actions", one["action"]), ("rewards", one["reward"])):
+            group.attrs.update(id=number, total_steps=len(columns["reward"]) - 1, seed=number)
+            group["observations"] = columns["observation"]
+            for name, column in (("actions", columns["action"]), ("rewards", columns["reward"])):
                 group[name] = column[:-1]
-            group["terminations"] = one["is_terminal"][1:]
-            group["truncations"] = one["is_last"][1:] & ~one["is_terminal"][1:]
+            group["terminations"] = columns["is_terminal"][1:]
+            group["truncations"] = columns["is_last"][1:] & ~columns["is_terminal"][1:]
     spaces = {key: {**_BOX, "shape": made[0][key].shape[1:]} for key in ("observation", "action")}
     told = {f"{key}_space": json.dumps(space) for key, space in spaces.items()}
     about = {"total_episodes": len(made), "data_format": "hdf5", "dataset_id": "own-v0", "minari_version": "0.5.4"}

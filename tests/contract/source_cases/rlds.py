@@ -23,7 +23,7 @@ def rlds(change: Callable[[Any], Any] = lambda dataset: dataset, **options: Any)
 
 def in_columns() -> Any:
     tf = pytest.importorskip("tensorflow")
-    made = [{name: column[:2] for name, column in one.items()} for one in data.columns()]
+    made = [{name: column[:2] for name, column in episode.items()} for episode in data.columns()]
     steps = tf.nest.map_structure(lambda *columns: np.stack(columns), *made)
     return open_source(tf.data.Dataset.from_tensor_slices({"steps": steps}))
 

@@ -20,15 +20,15 @@ DATA = ROOT / "tests" / "data" / "rllib"
 def batches() -> list[dict[str, Any]]:
     """The episodes of most cases as sample batches, cut into fragments of at most two steps."""
     made = []
-    for number, one in enumerate(data.columns()):
-        steps = len(one["reward"]) - 1
+    for number, episode in enumerate(data.columns()):
+        steps = len(episode["reward"]) - 1
         columns = {
             "eps_id": [number] * steps,
             "t": list(range(steps)),
-            "obs": one["observation"][:-1].tolist(),
-            "new_obs": one["observation"][1:].tolist(),
-            "actions": one["action"][:-1].tolist(),
-            "rewards": one["reward"][:-1].tolist(),
+            "obs": episode["observation"][:-1].tolist(),
+            "new_obs": episode["observation"][1:].tolist(),
+            "actions": episode["action"][:-1].tolist(),
+            "rewards": episode["reward"][:-1].tolist(),
             "terminateds": [False] * steps,
             "truncateds": [at == steps - 1 for at in range(steps)],
         }

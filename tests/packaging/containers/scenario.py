@@ -154,7 +154,7 @@ def check_configuration() -> None:
     outside = {name for name, addresses in published.items() if set(addresses) - {"127.0.0.1"}}
     check(outside == set(), "services reachable from other machines", "none", outside)
     secure = Compose(*SECURE).config()["services"]
-    ports = {name: sorted(port["target"] for port in one.get("ports", ())) for name, one in secure.items()}
+    ports = {name: sorted(port["target"] for port in service.get("ports", ())) for name, service in secure.items()}
     check(ports["replay"] == [8080], "with TLS, published ports of replay", [8080], ports["replay"])
     check(ports["gateway"] == [8443], "with TLS, published ports of gateway", [8443], ports["gateway"])
     alerts = (PROJECT / "server/prometheus/alerts.yml").read_text()
@@ -366,7 +366,7 @@ def monitoring(compose: Compose) -> None:
 
     def is_up() -> bool:
         try:
-            return [one["value"][1] for one in prometheus(compose, 'up{job="replay"}')] == ["1"]
+            return [sample["value"][1] for sample in prometheus(compose, 'up{job="replay"}')] == ["1"]
         except Failed:
             return False
 
@@ -393,7 +393,7 @@ def scale(items: int) -> None:
     compose("--profile", "scale", "up", "--detach", "--no-build", "--wait", *OTHERS, seconds=300)
     report = push_report(compose, service="push-all")
     check(report["items_confirmed"] == items, "items of a push to three servers", items, report)
-    counts = {name: one["items_confirmed"] for name, one in report["servers"].items()}
+    counts = {name: server["items_confirmed"] for name, server in report["servers"].items()}
     check(all(counts.values()), "items on each server", "some", counts)
 
     def together() -> dict[str, Any]:
@@ -422,7 +422,7 @@ def scale(items: int) -> None:
 
     def up() -> list[str]:
         try:
-            return sorted(one["metric"]["instance"] for one in prometheus(compose, 'up{job="replay"} == 1'))
+            return sorted(sample["metric"]["instance"] for sample in prometheus(compose, 'up{job="replay"} == 1'))
         except Failed:
             return []
 

@@ -75,7 +75,7 @@ def test_ports_and_users_are_those_of_the_image() -> None:
         assert pod(name)["spec"]["securityContext"]["runAsUser"] == user
         assert container(name)["securityContext"]["readOnlyRootFilesystem"] is True
         mounted = {mount["name"] for mount in container(name)["volumeMounts"]}
-        claims = {one["metadata"]["name"] for one in manifest(name)["spec"].get("volumeClaimTemplates", ())}
+        claims = {claim["metadata"]["name"] for claim in manifest(name)["spec"].get("volumeClaimTemplates", ())}
         assert mounted == claims | {volume["name"] for volume in pod(name)["spec"]["volumes"]}
     folder = re.search(r"REPLAY__CHECKPOINTS__FOLDER=(\S+)", image)[1]  # type: ignore[index]
     (data,) = [mount["mountPath"] for mount in container("statefulset")["volumeMounts"] if mount["name"] == "data"]

@@ -102,9 +102,9 @@ def _constant(node: ast.expr, tree: ast.Module) -> str | None:
     """What a text is: written there, or a name of the module's own; None where only running tells."""
     if isinstance(node, ast.Constant):
         return str(node.value)
-    for one in tree.body if isinstance(node, ast.Name) else ():
-        if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == ast.unparse(node):
-            return _constant(one.value, tree)
+    for statement in tree.body if isinstance(node, ast.Name) else ():
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == ast.unparse(node):
+            return _constant(statement.value, tree)
     return None
 
 
@@ -139,7 +139,11 @@ def needed_by(start: str, package: Package = CODE) -> set[str]:
 
 
 def test_the_core_declares_what_it_imports() -> None:
-    core = {name for module, name in third_party(CODE) if name not in {DISTRIBUTIONS.get(one, one) for one in OPTIONAL}}
+    core = {
+        name
+        for module, name in third_party(CODE)
+        if name not in {DISTRIBUTIONS.get(module_name, module_name) for module_name in OPTIONAL}
+    }
     assert core == requirements_of(None)
 
 
@@ -208,7 +212,7 @@ def test_installed_packages_are_called_as_the_table_says() -> None:
     found = importlib.metadata.packages_distributions()
     names = {top(imported.target) for package in (CODE, SERVER) for imported in package.imports}
     for name in names & found.keys() - {"rlds2reverb", "replay_server"}:
-        known = {re.sub(r"[-_.]+", "-", one).lower() for one in found[name]}
+        known = {re.sub(r"[-_.]+", "-", distribution).lower() for distribution in found[name]}
         assert DISTRIBUTIONS.get(name, name) in known
 
 

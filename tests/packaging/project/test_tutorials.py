@@ -68,5 +68,5 @@ def test_every_tutorial_is_worked_through_once_and_listed() -> None:
     listed = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in PAGES:
         lists = re.findall(r"\[(\"[^]]*)\]", tests)
-        assert sum(f'"{page.stem}"' in one for one in lists) == 1, f"no test works through {page.stem}"
+        assert sum(f'"{page.stem}"' in text for text in lists) == 1, f"no test works through {page.stem}"
         assert f"tutorials/{page.name}" in listed, f"mkdocs.yml does not list {page.name}"

@@ -83,4 +83,4 @@ def test_what_is_wrong_is_found(environment: Environment, tmp_path: Path) -> Non
     told = checked(environment, program).splitlines()
     for number, (line, code) in enumerate(WRONG.items(), 3):
         found = [one for one in told if f"wrong.py:{number}: error" in one]
-        assert any(one.endswith(f"[{code}]") for one in found), (line, told)
+        assert any(error.endswith(f"[{code}]") for error in found), (line, told)

@@ -53,15 +53,15 @@ def faults(value: Any, schema: dict[str, Any], root: dict[str, Any] | None = Non
     if "anyOf" in schema:
         each = [[*faults(value, form, root, at)] for form in schema["anyOf"]]
         if all(each):
-            yield f"{at}: none of {len(each)}: {'; or '.join(', '.join(one) for one in each)}"
+            yield f"{at}: none of {len(each)}: {'; or '.join(', '.join(reasons) for reasons in each)}"
     for name, holds in BOUNDS.items():
         if name in schema and isinstance(value, (int, float)) and not holds(value, schema[name]):
             yield f"{at}: expected {name} {schema[name]}, got {value!r}"
     if "pattern" in schema and isinstance(value, str) and not re.search(schema["pattern"], value):
         yield f"{at}: expected {schema['pattern']}, got {value!r}"
     if isinstance(value, list) and "items" in schema:
-        for number, one in enumerate(value):
-            yield from faults(one, schema["items"], root, f"{at}[{number}]")
+        for number, element in enumerate(value):
+            yield from faults(element, schema["items"], root, f"{at}[{number}]")
     if isinstance(value, dict):
         yield from _of_members(value, schema, root, at)
 
@@ -69,13 +69,13 @@ def faults(value: Any, schema: dict[str, Any], root: dict[str, Any] | None = Non
 def _of_members(value: dict[str, Any], schema: dict[str, Any], root: dict[str, Any], at: str) -> Iterator[str]:
     properties, others = schema.get("properties", {}), schema.get("additionalProperties", {})
     yield from (f"{at}: lacks {name}" for name in schema.get("required", ()) if name not in value)
-    for name, one in value.items():
+    for name, member in value.items():
         if name in properties:
-            yield from faults(one, properties[name], root, f"{at}.{name}")
+            yield from faults(member, properties[name], root, f"{at}.{name}")
         elif others is False:
             yield f"{at}: has {name}, which no schema knows"
         else:
-            yield from faults(one, others, root, f"{at}.{name}")
+            yield from faults(member, others, root, f"{at}.{name}")
 
 
 def _is_of(value: Any, types: str | list[str]) -> bool:

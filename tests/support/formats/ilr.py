@@ -119,9 +119,11 @@ def trajectory(
 
 def joined(trajectories: list[Any]) -> dict[str, Any]:
     """The dict format."""
-    found = {key: np.concatenate([one[key] for one in trajectories]) for key in trajectories[0] if key != "infos"}
+    found = {
+        key: np.concatenate([recorded[key] for recorded in trajectories]) for key in trajectories[0] if key != "infos"
+    }
     infos = np.empty(len(found["obs"]), object)
-    infos[:] = [info for one in trajectories for info in one["infos"]]
+    infos[:] = [info for recorded in trajectories for info in recorded["infos"]]
     return {**found, "infos": infos}
 
 

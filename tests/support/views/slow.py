@@ -35,8 +35,8 @@ def zeros(column: Array) -> Array:
 def stacked(values: list[Array], column: Array) -> Array:
     """Rows -> one array with a leading axis."""
     found = np.empty((len(values), *column.shape[1:]), column.dtype)
-    for number, one in enumerate(values):
-        found[number : number + 1] = one.reshape(1, *one.shape)
+    for number, row in enumerate(values):
+        found[number : number + 1] = row.reshape(1, *row.shape)
     return found
 
 

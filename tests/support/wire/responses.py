@@ -104,9 +104,9 @@ def tables(draw: st.DrawFn) -> Stored:
         values = [strategies.array(rng, dtype, (rows, *shape)) for dtype, shape in draw(st.sampled_from(layouts))]
         chunks[key] = chunk(key, values, draw(st.booleans()))
     places: dict[Kind, list[tuple[int, int]]] = {}
-    for one in chunks.values():
-        for index, tensor in enumerate(one.tensors):
-            places.setdefault((tensor.dtype, tensor.shape[1:]), []).append((one.key, index))
+    for stored_chunk in chunks.values():
+        for index, tensor in enumerate(stored_chunk.tensors):
+            places.setdefault((tensor.dtype, tensor.shape[1:]), []).append((stored_chunk.key, index))
     columns = draw(st.integers(1, 4))
     alike = draw(st.booleans())
     pattern = [column_shapes(draw, list(places)) for _ in range(columns)]

@@ -42,7 +42,7 @@ def broken() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{name}.{path[-1]}", document
 
 
-@pytest.mark.parametrize("document", [pytest.param(one, id=name) for name, one in broken()])
+@pytest.mark.parametrize("document", [pytest.param(broken_document, id=name) for name, broken_document in broken()])
 def test_a_mistake_is_found(document: dict[str, Any]) -> None:
     with pytest.raises(kubernetes_validate.ValidationError):
         validated(document, VERSIONS[0])

@@ -164,9 +164,9 @@ def test_minari_to_rows_to_minari_is_an_identity(
         assert back.action_space == made.action_space
         derived = converted("minari:made-v0", "minari:derived-v0", folder)
         check_same(made, derived)
-        for one in derived:
-            assert derived.action_space.contains(row(derived.action_space, one.actions, 0))
-            assert derived.observation_space.contains(row(derived.observation_space, one.observations, -1))
+        for episode in derived:
+            assert derived.action_space.contains(row(derived.action_space, episode.actions, 0))
+            assert derived.observation_space.contains(row(derived.observation_space, episode.observations, -1))
 
 
 def row(space: Any, values: Any, at: int) -> Any:
@@ -258,8 +258,8 @@ def test_jpeg_files_are_kept_where_that_is_asked_for(root: Path) -> None:
     made = created("made-v0", image, spaces.Discrete(3), [3, 2])
     source: Any = open_source("minari:made-v0")
     decoded = [episode.columns["observation"] for episode in source]
-    for one, ours in zip(made, decoded):
-        assert np.array_equal(one.observations, ours)
+    for recorded, ours in zip(made, decoded):
+        assert np.array_equal(recorded.observations, ours)
     encoded = source.encoded(["observation"])
     destination = open_destination("minari:back-v0?images=files")
     content = Content("made", flatten(encoded.spec()), {})

@@ -128,15 +128,15 @@ def test_episodes_are_the_states_that_rllib_restores(cluster: None) -> None:
     assert found.keys() == {part.id_ for part in parts}
     for name, episode in found.items():
         own = [part for part in parts if part.id_ == name]
-        observations = [one.get_observations(slice(0, len(one))) for one in own] + [
+        observations = [part.get_observations(slice(0, len(part))) for part in own] + [
             [own[-1].get_observations(len(own[-1]))]
         ]
         np.testing.assert_array_equal(episode.columns["observation"], np.concatenate(observations))
         np.testing.assert_array_equal(
-            episode.columns["action"][:-1], np.concatenate([one.get_actions() for one in own])
+            episode.columns["action"][:-1], np.concatenate([part.get_actions() for part in own])
         )
         np.testing.assert_array_equal(
-            episode.columns["reward"][:-1], np.concatenate([one.get_rewards() for one in own])
+            episode.columns["reward"][:-1], np.concatenate([part.get_rewards() for part in own])
         )
         assert episode.columns["is_terminal"][-1] == own[-1].is_terminated
         assert episode.metadata["t"] == own[0].t_started

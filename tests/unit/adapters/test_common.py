@@ -150,10 +150,10 @@ def test_while_nothing_comes_it_says_so_and_loses_nothing() -> None:
         yield 2
 
     polls = poll(values(), SOON)
-    assert next(one for one in polls if one is not None) == 1
+    assert next(number for number in polls if number is not None) == 1
     assert [next(polls) for _ in range(3)] == [None] * 3
     goes_on.set()
-    assert [one for one in polls if one is not None] == [2]
+    assert [number for number in polls if number is not None] == [2]
 
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
@@ -175,7 +175,7 @@ def test_closed_in_a_wait_it_does_not_wait_and_the_thread_ends_with_the_wait() -
         raise AssertionError("nobody wants more")
 
     polls = poll(values(), SOON)
-    assert next(one for one in polls if one is not None) == 1
+    assert next(number for number in polls if number is not None) == 1
     polls.close()
     assert reading_threads()
     ends.set()

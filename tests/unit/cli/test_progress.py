@@ -202,23 +202,27 @@ def test_reading_tells_every_episode_and_how_many_there_are(
 ) -> None:
     source, count = open_source(SOURCE), limit or 3
     told = heard_while(lambda hear: inspect_source(source, views, limit, on_progress=hear), monkeypatch)
-    assert [(one.episodes, one.episode_count) for one in told] == [(n, count) for n in range(1, count + 1)]
-    assert all(np.diff([one.steps for one in told]) > 0)
+    assert [(moment.episodes, moment.episode_count) for moment in told] == [(n, count) for n in range(1, count + 1)]
+    assert all(np.diff([moment.steps for moment in told]) > 0)
 
 
 def test_a_source_that_does_not_know_its_number_has_no_total(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EpisodeList, "episode_count", None)
     source = EpisodeList([next(iter(open_source(SOURCE)))])
     told = heard_while(lambda hear: inspect_source(source, {}, 1, on_progress=hear), monkeypatch)
-    assert [one.episode_count for one in told] == [None]
+    assert [moment.episode_count for moment in told] == [None]
 
 
 def test_verifying_a_conversion_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlds2reverb.conversion.convert._PROGRESS_SECONDS", -1.0)
     told: list[Progress] = []
     rlds2reverb.convert(SOURCE, f"ted:{tmp_path / 'mine'}", verify=True, on_progress=told.append)
-    assert [(one.doing, one.episodes) for one in told][-3:] == [("verifying", 1), ("verifying", 2), ("verifying", 3)]
-    assert {one.doing for one in told[:3]} == {""}
+    assert [(moment.doing, moment.episodes) for moment in told][-3:] == [
+        ("verifying", 1),
+        ("verifying", 2),
+        ("verifying", 3),
+    ]
+    assert {moment.doing for moment in told[:3]} == {""}
 
 
 ON_A_TERMINAL = """

@@ -110,7 +110,7 @@ def test_transforms_and_conventions_are_those_of_a_push(run: Run) -> None:
 
 
 def test_filters_choose_what_is_counted_and_a_function_makes_what_is_shown(run: Run) -> None:
-    lengths = [len(one) for one in open_source(CARTPOLE)]
+    lengths = [len(read_episode) for read_episode in open_source(CARTPOLE)]
     wanted = [number for number, rows in enumerate(lengths) if rows >= 100]
     name = run(CARTPOLE, str(wanted[1]))[1].splitlines()[1]
     assert run(CARTPOLE, "1", "--where", "length>=100")[1].splitlines()[:2] == [

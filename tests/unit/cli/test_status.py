@@ -76,7 +76,7 @@ def test_the_next_command_samples_a_table_that_has_items(run: Run) -> None:
     ],
 )
 def test_what_comes_next_depends_on_the_tables(tables: list[TableInfo], words: str) -> None:
-    tables = [replace(one, current_size=0) if one.signature else one for one in tables]
+    tables = [replace(info, current_size=0) if info.signature else info for info in tables]
     assert next_command(tables, "S") == ["rlds2reverb", *words.split()]
 
 

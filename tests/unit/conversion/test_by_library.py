@@ -26,8 +26,8 @@ from tests.contract.destination_cases.data import EPISODES, KINDS, episode
 
 def rightly(path: Path) -> Iterator[dict[str, Any]]:
     print("what a library prints")
-    for one in open_source(f"tfds:{path}"):
-        yield dict(one.columns)
+    for read_episode in open_source(f"tfds:{path}"):
+        yield dict(read_episode.columns)
 
 
 def as_other_dtypes(path: Path) -> Iterator[dict[str, Any]]:

@@ -130,7 +130,7 @@ def test_a_kill_at_any_change_of_the_bucket_loses_nothing(
         again = outcome_of(ConfigError, lambda: convert(episodes, name, overwrite=replaces, verify=True))
         assert isinstance(again, ConvertReport) or "is there already" in str(again)  # it was done
         assert written(destination) == wanted, folder
-        assert not any(PREFIX in one for one in everything(f"{place}/{folder}")), folder
+        assert not any(PREFIX in key for key in everything(f"{place}/{folder}")), folder
         assert staged(tmp_path) == [], folder
 
 
@@ -170,7 +170,7 @@ def test_another_machine_is_kept_out(place: str, tmp_path: Path, monkeypatch: py
         convert(episodes, name)
     monkeypatch.setenv("RLDS2REVERB_CACHE", str(tmp_path / "cache"))
     convert(episodes, name)
-    assert not any(PREFIX in one for one in everything(place))
+    assert not any(PREFIX in key for key in everything(place))
     monkeypatch.setenv("RLDS2REVERB_CACHE", str(tmp_path / "another machine"))
     assert convert(episodes, name, overwrite=True).episodes_written == data.EPISODES
 

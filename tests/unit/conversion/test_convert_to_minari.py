@@ -88,10 +88,10 @@ def test_a_feature_comes_back_as_it_was(tmp_path: Path, seed: Any) -> None:
     told = {"seed": seed, "other": seed}
     losses, data = written(tmp_path, Episode(episode(0).columns, told), Episode(episode(1).columns, told))
     assert losses == [[], []]
-    for one in open_source(f"minari:{data}"):
+    for read_episode in open_source(f"minari:{data}"):
         for name in told:
-            assert np.array_equal(one.metadata[name], seed)
-            assert np.asarray(one.metadata[name]).dtype == np.asarray(seed).dtype
+            assert np.array_equal(read_episode.metadata[name], seed)
+            assert np.asarray(read_episode.metadata[name]).dtype == np.asarray(seed).dtype
 
 
 def written(folder: Path, *episodes: Episode, options: str = "") -> tuple[list[list[str]], Path]:

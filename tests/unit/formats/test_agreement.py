@@ -56,7 +56,7 @@ def test_most_episodes_decide_on_a_dtype_and_the_earliest_of_a_tie(episodes: lis
     for path, spec in found.specs.items():
         specs = [columns[path] for columns in episodes if path in columns]
         counts = Counter(specs)
-        assert spec == next(one for one in specs if counts[one] == max(counts.values()))
+        assert spec == next(candidate for candidate in specs if counts[candidate] == max(counts.values()))
 
 
 def test_a_column_that_some_lack_is_left_out_but_for_rewards_and_actions() -> None:

@@ -98,7 +98,10 @@ def reference(episodes: list[Episode], rules: list[tuple[Any, ...]]) -> list[tup
 
 
 def contents(source: Any) -> list[tuple[str, dict[str, list[Any]]]]:
-    return [(one.id, {path: column.tolist() for path, column in one.columns.items()}) for one in source]
+    return [
+        (read_episode.id, {path: column.tolist() for path, column in read_episode.columns.items()})
+        for read_episode in source
+    ]
 
 
 def rules_of(rules: list[tuple[Any, ...]], names: list[str]) -> list[Table]:
@@ -131,8 +134,8 @@ def test_a_filtered_source_is_the_runs_that_are_left(
 
     read = list(source.read(start, stop, is_known))
     assert asked == [name for name, _ in whole[start:stop]]
-    assert [one.id for one in read] == asked
-    assert [isinstance(one, KnownEpisode) for one in read] == [name in known_names for name in asked]
+    assert [read_episode.id for read_episode in read] == asked
+    assert [isinstance(read_episode, KnownEpisode) for read_episode in read] == [name in known_names for name in asked]
     if source.has_random_access:
         numbers = sorted({start % len(whole), stop % len(whole)})
         assert contents(dict(sorted(source.at(numbers)))[number] for number in numbers) == [whole[n] for n in numbers]

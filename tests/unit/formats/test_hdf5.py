@@ -304,7 +304,7 @@ def test_threads_open_the_same_file_at_once(path: Path) -> None:
             return list(hdf5.read_column(file, "rows", ""))
 
     with ThreadPoolExecutor(8) as threads:
-        assert [one.result() for one in [threads.submit(read) for _ in range(200)]] == [[0, 1, 2]] * 200
+        assert [future.result() for future in [threads.submit(read) for _ in range(200)]] == [[0, 1, 2]] * 200
 
 
 def test_nothing_stays_open(path: Path) -> None:

@@ -60,7 +60,7 @@ def source(*episodes: Episode) -> Source:
 def with_column(path: str, column: Array | None) -> Episode:
     recorded = robot(1)
     columns = {**recorded.columns, path: column}
-    return recorded.with_only_columns({path: one for path, one in columns.items() if one is not None})
+    return recorded.with_only_columns({path: values for path, values in columns.items() if values is not None})
 
 
 def paths() -> st.SearchStrategy[list[str]]:

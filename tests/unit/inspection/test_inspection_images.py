@@ -63,9 +63,9 @@ def test_a_renamed_column_is_told_with_the_path_that_encoded_takes(encoded: tupl
     found = inspect_source(
         source, {"replay": two_step()}, options=EpisodeOptions(transform=Transform(rename={CAMERA: "camera"}))
     ).images
-    assert {one.path: one.recorded for one in found} == {"camera": CAMERA, WRIST: WRIST}
-    for one in found:
-        assert flatten(SOURCE.with_encoded([one.recorded]).spec())[one.recorded].image is not None
+    assert {camera.path: camera.recorded for camera in found} == {"camera": CAMERA, WRIST: WRIST}
+    for camera in found:
+        assert flatten(SOURCE.with_encoded([camera.recorded]).spec())[camera.recorded].image is not None
 
 
 def test_a_source_without_images_has_none() -> None:

@@ -56,7 +56,7 @@ def test_progress_never_goes_backwards_though_parts_are_lost(monkeypatch: pytest
         NamedSource(EpisodeList([strategies.episode(rng, 4, episode_id=f"e{n}") for n in range(20)], "test"))
     )
     inspect_by_workers(wanted, lambda job: InThreads(job, 2, [0, 2, 4]), 4, told.append)
-    episodes = [one.episodes for one in told]
+    episodes = [progress.episodes for progress in told]
     assert episodes == sorted(episodes)
     assert (told[-1].episodes, told[-1].steps) == (20, 80)
 

@@ -115,7 +115,7 @@ def test_choices_in_one_go_are_those_one_by_one(seed: int, counts: list[int], eq
     whole, parts = PartChoices(seed, weights), PartChoices(seed, weights)
     total = sum(counts)
     expected = whole.take(total).tolist()
-    assert [int(one) for count in counts for one in parts.take(count)] == expected
+    assert [int(number) for count in counts for number in parts.take(count)] == expected
     parts.go_to(counts[0])
     assert parts.take(total - counts[0]).tolist() == expected[counts[0] :]
 
@@ -130,7 +130,7 @@ def test_an_empty_part_is_an_error_in_words() -> None:
 def test_items_of_other_shapes_are_a_list_or_padded() -> None:
     sources = [of_lengths(4, 4, 4), of_lengths(6, 2, first=9)]
     (batch,) = mix([(local(source, "episode"), 1) for source in sources], 8, samples=8)
-    rows = {len(one) for one in columns(batch, local(sources[0], "episode"))[0]}
+    rows = {len(rows_of_item) for rows_of_item in columns(batch, local(sources[0], "episode"))[0]}
     assert rows == {4, 6, 2}
     (padded,) = mix([(local(source, "episode"), 1) for source in sources], 8, samples=8, ragged="pad")
     column = columns(padded, local(sources[0], "episode"))[0]

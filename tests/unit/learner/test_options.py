@@ -391,7 +391,7 @@ def images(*widths: int) -> tuple[list[Array], Array]:
 
 
 def of_images(items: list[Array], signature: Any = IMAGES, **options: Any) -> Any:
-    server = server_of(signature, [(one,) for one in items], sampler="fifo", max_times_sampled=1)
+    server = server_of(signature, [(value,) for value in items], sampler="fifo", max_times_sampled=1)
     with connected(server) as client:
         return next(client.sample("replay", len(items), samples=len(items), **options))
 
@@ -402,7 +402,7 @@ def test_encoded_images_are_decoded_and_then_filled_up() -> None:
     assert np.array_equal(data["image"], [[a, b], [c, np.zeros_like(c)]])
     assert info.mask.tolist() == [[True, True], [True, False]]
     lists = of_images([files[:2], files[2:]]).data["image"]
-    assert [one.shape for one in lists] == [(2, 2, 4, 3), (1, 2, 4, 3)]
+    assert [array.shape for array in lists] == [(2, 2, 4, 3), (1, 2, 4, 3)]
 
 
 def test_bytes_that_are_filled_up_decode_to_the_same() -> None:
@@ -418,7 +418,7 @@ def test_images_that_differ_in_size_are_lists() -> None:
     assert np.array_equal(data["image"][1], [b])
     single = {"image": ArraySpec.of_images(ImageSpec((2, None, 3), np.dtype(np.uint8), "png"))}
     data, _ = of_images([np.array(files[0], object), np.array(files[1], object)], single)
-    assert [one.shape for one in data["image"]] == [(2, 4, 3), (2, 5, 3)]
+    assert [array.shape for array in data["image"]] == [(2, 4, 3), (2, 5, 3)]
     with pytest.raises(ConfigError, match="fills rows only"):
         of_images([files[:1], files[1:]], ragged="pad")
 

@@ -171,9 +171,9 @@ def test_values_are_those_of_flatten(step: Any) -> None:
             StepLayout(step)
         return
     layout = StepLayout(step)
-    for one in (step, changed(step)):
-        assert dict(zip(layout.paths, layout.values(one), strict=True)) == flatten(one)
-        assert list(layout.paths) == list(flatten(one))
+    for recorded_step in (step, changed(step)):
+        assert dict(zip(layout.paths, layout.values(recorded_step), strict=True)) == flatten(recorded_step)
+        assert list(layout.paths) == list(flatten(recorded_step))
 
 
 @given(steps, steps)

@@ -300,7 +300,7 @@ def test_closing_ends_those_who_wait(threads: int) -> None:
         waiting = [pool.submit(lambda: list(sampler)) for _ in range(threads)]
         assert waits.wait(PATIENCE_SECONDS)
         sampler.close()
-        assert [one.result(PATIENCE_SECONDS) for one in waiting] == [[]] * threads
+        assert [future.result(PATIENCE_SECONDS) for future in waiting] == [[]] * threads
     assert list(sampler) == []
     sampler.close()
 

@@ -133,7 +133,7 @@ def test_slices_are_rows_of_their_episodes(
                 there = column[start : start + len(found)]
                 assert np.array_equal(found[: len(there)], there)
                 filler = column[-1] if fill == "last" else np.zeros_like(column[:1])[0] if column.ndim > 1 else b""
-                assert all(np.array_equal(one, filler) for one in found[len(there) :])
+                assert all(np.array_equal(filled, filler) for filled in found[len(there) :])
             assert info.mask[row].tolist() == [start + step < len(action) for step in range(length)]
             assert np.flatnonzero(info.ends[row]).tolist() == [min(length, len(action) - start) - 1]
 

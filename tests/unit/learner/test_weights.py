@@ -41,7 +41,7 @@ def slow(formula: str, samples: SampleInfo, beta: float, alpha: float, smallest:
         least = min([smallest, *(p for _, _, p in rows)])
         return [(p / least) ** (-alpha * beta) for _, _, p in rows]
     raw = [(1 / p) ** beta if formula == "acme" else (n * p) ** -beta for p, n, _ in rows]
-    return raw if formula == "unscaled" else [one / max(raw) for one in raw]
+    return raw if formula == "unscaled" else [weight / max(raw) for weight in raw]
 
 
 @given(

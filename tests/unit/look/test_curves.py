@@ -125,7 +125,7 @@ def test_ticks_of_any_span_are_few_and_inside(ends: tuple[float, float]) -> None
     made = ticks(low, high, 4)
     room = (high / 2 - low / 2) * 1e-9
     assert len(made) <= 4
-    assert all(low - room <= one <= high + room for one in made)
+    assert all(low - room <= value <= high + room for value in made)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 12, 60, 5_000, 1_234_567])
@@ -133,7 +133,7 @@ def test_ticks_of_steps_are_whole(steps: int) -> None:
     made = ticks(0, steps - 1, 10, is_whole=True)
     assert made[0] == 0
     assert 2 <= len(made) + (steps == 1) <= 10
-    assert all(one.is_integer() for one in made)
+    assert all(value.is_integer() for value in made)
 
 
 # Curves as text: every dot that is drawn is one of the curve's, read back from the characters.

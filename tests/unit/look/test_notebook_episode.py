@@ -66,7 +66,7 @@ def test_numbers_have_a_small_curve_and_constants_have_none() -> None:
         "large": np.arange(1_000_000.0),
     }
     html = {path: episode_html(Episode({path: column}, id="a")) for path, column in columns.items()}
-    assert {path: one.count("<path") for path, one in html.items()} == {
+    assert {path: markup.count("<path") for path, markup in html.items()} == {
         "moving": 1,
         "wide": 4,
         "gap": 1,

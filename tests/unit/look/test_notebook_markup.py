@@ -30,7 +30,7 @@ def test_a_text_is_read_back_with_what_cannot_be_seen_written_out(value: str) ->
     html = text(value)
     html.encode("utf-8")
     shown = Page(html).text
-    assert all(one == " " or unicodedata.category(one)[0] not in "CZ" for one in shown)
+    assert all(character == " " or unicodedata.category(character)[0] not in "CZ" for character in shown)
     if value.isprintable() and len(value) <= MOST_CHARACTERS:
         assert shown == value
 
@@ -46,7 +46,7 @@ def test_a_card_is_whole_whatever_it_is_told(told: dict[str, str], kind: str, na
         kind,
         name,
         [
-            lambda: fields({key: text(one) for key, one in told.items()}),
+            lambda: fields({key: text(value) for key, value in told.items()}),
             lambda: rows(("a", "b"), len(cells), cells, "c"),
         ],
     )

@@ -184,7 +184,7 @@ def test_values_are_told_under_the_pointer_and_by_the_keys(browser: Any, files: 
         opened.view.keyboard.press("ArrowLeft")
         found.add(reading.text_content())
     assert len(found) == 4
-    assert all(re.fullmatch(wanted, one) for one in found)
+    assert all(re.fullmatch(wanted, label) for label in found)
     opened.view.keyboard.press("Home")
     opened.view.evaluate("document.activeElement.blur()")
     assert reading.text_content() == ""

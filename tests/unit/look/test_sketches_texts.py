@@ -30,10 +30,10 @@ def test_kept_ones_have_exact_counts_in_any_order_and_any_parts(numbers: list[in
         other.add(column(all_texts[part::parts]))
         together.add_texts(other)
     counts = Counter(all_texts)
-    for one in (whole, together):
-        assert one.total == len(all_texts)
-        assert len(one.kept) == min(KEPT, len(counts))
-        assert all(counts[text] == count for count, text in one.kept.values())
+    for sketch in (whole, together):
+        assert sketch.total == len(all_texts)
+        assert len(sketch.kept) == min(KEPT, len(counts))
+        assert all(counts[text] == count for count, text in sketch.kept.values())
     assert (whole.kept, whole.distinct) == (together.kept, together.distinct)
     assert whole.is_estimate == (len(counts) > KEPT)
 
@@ -71,9 +71,9 @@ def test_the_same_are_chosen_in_any_order(names: list[str], seed: int, random: o
     assert chosen(names) == chosen(mixed)
     assert len(chosen(names)) == min(4, len(names))
     first, second = Chosen[str](4, seed), Chosen[str](4, seed)
-    for one, part in ((first, names[::2]), (second, names[1::2])):
+    for sketch, part in ((first, names[::2]), (second, names[1::2])):
         for name in part:
-            if one.wants(name):
-                one.add(name, name)
+            if sketch.wants(name):
+                sketch.add(name, name)
     first.add_chosen(second)
     assert first.values() == chosen(names)

@@ -66,7 +66,10 @@ def told(episodes: Any, conventions: Conventions = Conventions()) -> list[str]:
 def poisoned(rng: np.random.Generator, count: int, owner: int = 0, rows: int = 20) -> list[Episode]:
     """Episodes that all end with the last observation of one of them."""
     walks = [walk(rng, int(rng.integers(8, 9 + rows))) for _ in range(count)]
-    return [episode_of(ended_by(one, walks[owner % count][-1]), f"e{number}") for number, one in enumerate(walks)]
+    return [
+        episode_of(ended_by(observations, walks[owner % count][-1]), f"e{number}")
+        for number, observations in enumerate(walks)
+    ]
 
 
 class TestAFalseEnd:

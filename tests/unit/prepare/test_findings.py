@@ -18,7 +18,7 @@ def test_examples_and_those_beyond_them_are_all_problems(episodes: list[list[str
     for number, codes in enumerate(episodes):
         findings.add(Episode({}, id=f"e{number}"), [Problem(code, "", f"{number}") for code in codes])
     for code in CODES:
-        every = [number for number, codes in enumerate(episodes) for one in codes if one == code]
+        every = [number for number, codes in enumerate(episodes) for found_code in codes if found_code == code]
         kept = findings.examples.get(code, [])
         assert [example.episode for example in kept] == [f"e{number}" for number in every[:EXAMPLES]]
         assert len(kept) + findings.more(code) == len(every)

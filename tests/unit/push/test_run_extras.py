@@ -75,8 +75,8 @@ def test_a_source_that_tells_of_its_metadata_is_not_read() -> None:
             return {"language": ArraySpec((), np.dtype(object))}
 
     source = Telling([robot(0)])
-    for one in (source, source.first(1)):
-        assert metadata_spec_of(one) == {"language": ArraySpec((), np.dtype(object))}
+    for episodes_source in (source, source.first(1)):
+        assert metadata_spec_of(episodes_source) == {"language": ArraySpec((), np.dtype(object))}
     with pytest.raises(ViewError, match=r'"metadata/return": expected .* found td_error, metadata/language$'):
         planned(Server(), source, ("replay",), view("transition:extras=metadata/return"))
     assert source.reads == 0
@@ -190,11 +190,11 @@ def test_views_of_one_push_share_the_rows_of_their_extras() -> None:
     }
     together, apart = (Server({name: table_info(name) for name in views}) for _ in range(2))
     report = push(together, episodes, tables=views, view=None)
-    alone = {name: push(apart, episodes, tables=(name,), view=one) for name, one in views.items()}
+    alone = {name: push(apart, episodes, tables=(name,), view=own_view) for name, own_view in views.items()}
     for name in views:
         reference.assert_same_items(together.contents(name), apart.contents(name))
         assert list(together.items[name]) == list(apart.items[name])
-    assert report.bytes < 1.5 * max(one.bytes for one in alone.values())
+    assert report.bytes < 1.5 * max(part.bytes for part in alone.values())
 
 
 def test_extras_make_other_keys_and_leave_those_of_views_without() -> None:

@@ -50,8 +50,8 @@ def alone(source: list[Episode]) -> Server:
 
 def check_sums(report: PushReport) -> None:
     """The invariant of the whole and of each part, and that the whole is the sum."""
-    for one in (report, *report.servers.values()):
-        assert one.episodes_unconfirmed >= 0
+    for part in (report, *report.servers.values()):
+        assert part.episodes_unconfirmed >= 0
     for name in ("episodes_read", "episodes_pushed", "items_confirmed", "episodes_left_out", "bytes"):
         assert getattr(report, name) == sum(getattr(server, name) for server in report.servers.values())
 

@@ -203,7 +203,7 @@ def test_the_shipped_prometheus_peers_and_probes_are_let_in(file: str) -> None:
     """As compose starts the servers: the image's environment, then that of each service."""
     image = dict(re.findall(r"(REPLAY__\w+)=(\S+)", (CHECKOUT / "Dockerfile").read_text()))
     services = parse((CHECKOUT / "docker-compose.yml").read_text())["services"]
-    servers = {name: one for name, one in services.items() if re.fullmatch(r"replay(-\d)?", name)}
+    servers = {name: definition for name, definition in services.items() if re.fullmatch(r"replay(-\d)?", name)}
     config = CHECKOUT / "configs" / "server.yaml"
     https = {name: load(config, (), {**image, **server["environment"]}).http for name, server in servers.items()}
     scraped = parse((CHECKOUT / "server" / "prometheus" / file).read_text())["scrape_configs"]

@@ -119,7 +119,7 @@ def test_unreadable_and_broken_ones_without_a_valid_one(store: CheckpointStore, 
     assert names(store.folder) == before
     found, passed = choose(store, start_empty=True)
     assert found is None
-    assert [one.path.name for one in passed] == ["000003-broken", "000002", "000001-broken"]
+    assert [checkpoint.path.name for checkpoint in passed] == ["000003-broken", "000002", "000001-broken"]
     assert [path.name for path in store.paths()] == ["000002"]
 
 
@@ -147,7 +147,7 @@ def test_nothing_newer_is_passed_over_in_silence(
     found, passed = choose(store, start_empty)
     assert (None if found is None else which(found)) == (len(states) - len(newer) if "valid" in states else None)
     assert [checkpoint.is_readable for checkpoint in passed] == [state == "broken" for state in newer]
-    assert all(one.path.exists() for one in passed)
+    assert all(checkpoint.path.exists() for checkpoint in passed)
     shutil.rmtree(store.folder)
 
 

@@ -400,10 +400,10 @@ def test_port_0_is_a_free_port_which_is_told(process: Callable[..., Server], tmp
     flags = ("--set", "grpc.port=0", "--log-format", "json")
     started = [process(config_of(tmp_path / name), *flags).until_ready() for name in "ab"]
     ports = []
-    for one in started:
-        [ready] = [line for line in map(json_of, one.log.splitlines()) if line.get("event") == "ready"]
+    for running in started:
+        [ready] = [line for line in map(json_of, running.log.splitlines()) if line.get("event") == "ready"]
         ports.append(ready["grpc_port"])
-        assert document(f"{one.url}/status.json")[1]["server"]["grpc_port"] == ports[-1]
+        assert document(f"{running.url}/status.json")[1]["server"]["grpc_port"] == ports[-1]
         assert insert(f"localhost:{ports[-1]}", 3) == take(f"localhost:{ports[-1]}", 3)
     assert len({0, *ports}) == 3
 

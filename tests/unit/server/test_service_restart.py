@@ -101,7 +101,7 @@ def test_a_service_of_its_own_lives_from_start_to_restart_with_all_its_items(tmp
         assert push(running, 5) == 50  # the same keys: nothing is double
         assert sizes(running)["t"] == 50
         status = awaited(running, lambda status: status["tables"] != [])
-        assert {one["name"]: one["restored"] for one in status["tables"]} == {"t": 50, "other": 30}
+        assert {document["name"]: document["restored"] for document in status["tables"]} == {"t": 50, "other": 30}
         assert status["checkpoints"]["last"]["items"] == {"t": 50, "other": 30}
         assert running.stop(signal.SIGINT) == 0
         assert re.search(r"\[info +\] restored +items=80", running.log)

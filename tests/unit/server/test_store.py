@@ -74,7 +74,7 @@ def opened(folder: Path, keep: int = 3) -> CheckpointStore:
 def newest_valid(store: CheckpointStore, start_empty: bool = False) -> tuple[Checkpoint | None, list[Any]]:
     """What a start loads, and (place, reason) of what it passes over."""
     checkpoint, unloaded = choose(store, start_empty)
-    return checkpoint, [(one.path, one.reason) for one in unloaded]
+    return checkpoint, [(skipped.path, skipped.reason) for skipped in unloaded]
 
 
 def which(checkpoint: Checkpoint | None) -> int:
@@ -181,7 +181,7 @@ def test_damage_to_any_file_costs_exactly_one_checkpoint(
         assert path == folder / "set_aside" / "000002-broken"
         assert str(newest) in reason
         assert path.is_dir()
-        assert [one.name for one in copy.paths()] == ["000001"]
+        assert [entry.name for entry in copy.paths()] == ["000001"]
         assert add(copy, 3).number == 3
 
 
@@ -260,13 +260,13 @@ def test_the_newest_start_from_a_checkpoint_says_what_was_left_out_of_it(store: 
     yesterday = yesterday.rename(yesterday.with_name("000001-left-out-20200102"))
     kept = store.note_left_out(second, [LeftOut("one", 2, "smaller"), LeftOut("two", 3, "gone")])
     assert kept is not None
-    assert [(one.table, one.items, Path(one.folder)) for one in store.left_out()] == [
+    assert [(notice.table, notice.items, Path(notice.folder)) for notice in store.left_out()] == [
         ("one", 2, kept),
         ("two", 3, kept),
         ("one", 1, yesterday),
     ]
     assert store.note_left_out(first, []) is None  # now it was restored as a whole
-    assert {one.folder for one in store.left_out()} == {str(kept)}
+    assert {notice.folder for notice in store.left_out()} == {str(kept)}
     assert which(read_checkpoint(yesterday)) == 1  # and nothing is deleted
     (kept / LEFT_OUT).write_bytes(b"[{")
     [damaged] = store.left_out()

@@ -27,7 +27,7 @@ def data(shape: tuple[int, ...] = (3, 2), empty: int = 4) -> tuple[dict[str, Any
     pixels, encoded = PIXELS.copy(), files(PIXELS)
     pixels[empty], encoded[empty] = 0, b""
     batch = {"camera": tf.constant(encoded.tolist()), "text": tf.fill((6,), "x")}
-    return {path: tf.reshape(one, shape) for path, one in batch.items()}, pixels.reshape(*shape, 9, 12, 3)
+    return {path: tf.reshape(value, shape) for path, value in batch.items()}, pixels.reshape(*shape, 9, 12, 3)
 
 
 @pytest.mark.parametrize("signature", [SIGNATURE, TENSOR_SPECS])

@@ -50,9 +50,9 @@ def rows_of(trajectories: Any) -> list[list[Any]]:
 
 
 def assert_same_episodes(found: Any, wanted: Any) -> None:
-    for one, other in zip(found, wanted, strict=True):
-        assert one.columns.keys() == other.columns.keys()
-        for path, column in one.columns.items():
+    for read_episode, other in zip(found, wanted, strict=True):
+        assert read_episode.columns.keys() == other.columns.keys()
+        for path, column in read_episode.columns.items():
             assert column.dtype == other.columns[path].dtype
             np.testing.assert_array_equal(column, other.columns[path])
 
@@ -69,7 +69,7 @@ def test_a_list_of_episodes_comes_back_as_it_was(data: st.DataObject) -> None:
     ]
     loaded = open_source(rlds2reverb.load(episodes))
     assert_same_episodes(loaded, EpisodeList(episodes))
-    assert [one.id for one in loaded] == [one.id for one in EpisodeList(episodes)]
+    assert [read_episode.id for read_episode in loaded] == [read_episode.id for read_episode in EpisodeList(episodes)]
 
 
 def test_a_name_gives_the_dataset_with_its_metadata() -> None:

@@ -28,12 +28,12 @@ def columns_of(lengths: list[int], **specs: Any) -> list[Any]:
 def test_episodes_have_their_columns_bit_by_bit() -> None:
     made = columns_of([3, 1, 600], **NESTED)
     read = list(RldsSource(dataset(made)))
-    assert [len(one) for one in read] == [3, 1, 600]
-    for one, wanted in zip(read, made):
-        assert set(one.columns) == set(flatten(wanted))
+    assert [len(read_episode) for read_episode in read] == [3, 1, 600]
+    for read_episode, wanted in zip(read, made):
+        assert set(read_episode.columns) == set(flatten(wanted))
         for path, column in flatten(wanted).items():
-            assert one.columns[path].dtype == column.dtype
-            np.testing.assert_array_equal(one.columns[path], column)
+            assert read_episode.columns[path].dtype == column.dtype
+            np.testing.assert_array_equal(read_episode.columns[path], column)
 
 
 def test_the_spec_is_read_off_without_reading_data() -> None:
@@ -47,14 +47,14 @@ def test_the_spec_is_read_off_without_reading_data() -> None:
 def test_episodes_are_named_in_messages_as_the_dataset_names_them() -> None:
     named = [{"episode_id": b"run 0", "agent": 1}, {"episode_id": b"run 1", "agent": 2}]
     read = list(RldsSource(dataset(columns_of([2, 2]), metadata=named), "mine"))
-    assert [one.title for one in read] == ["mine#0 (episode_id run 0)", "mine#1 (episode_id run 1)"]
+    assert [read_episode.title for read_episode in read] == ["mine#0 (episode_id run 0)", "mine#1 (episode_id run 1)"]
 
 
 def test_an_episode_without_steps_is_an_empty_episode() -> None:
     made = columns_of([2])
     empty = {name: column[:0] for name, column in made[0].items()}
     read = list(RldsSource(dataset([made[0], empty, made[0]])))
-    assert [len(one) for one in read] == [2, 0, 2]
+    assert [len(read_episode) for read_episode in read] == [2, 0, 2]
     assert read[1].columns["observation"].shape == (0, 3)
 
 
@@ -65,48 +65,51 @@ def test_steps_may_come_as_columns() -> None:
     assert [str(leaf) for leaf in flatten(source.spec()).values()] == [
         str(leaf) for leaf in flatten(RldsSource(dataset(made)).spec()).values()
     ]
-    for one, wanted in zip(source, made):
-        np.testing.assert_array_equal(one.columns["observation"], wanted["observation"])
+    for read_episode, wanted in zip(source, made):
+        np.testing.assert_array_equal(read_episode.columns["observation"], wanted["observation"])
 
 
 def test_episode_features_become_metadata() -> None:
     source = RldsSource(dataset(columns_of([2, 3]), metadata=[{"seed": 7, "who": b"a"}, {"seed": 8, "who": b"b"}]))
-    assert [(one.metadata["seed"], one.metadata["who"]) for one in source] == [(7, b"a"), (8, b"b")]
+    assert [(read_episode.metadata["seed"], read_episode.metadata["who"]) for read_episode in source] == [
+        (7, b"a"),
+        (8, b"b"),
+    ]
 
 
 def test_ids_are_stable_and_depend_on_the_content() -> None:
     made = columns_of([2, 2, 3])
-    first, again = ([one.id for one in RldsSource(dataset(made))] for _ in range(2))
+    first, again = ([read_episode.id for read_episode in RldsSource(dataset(made))] for _ in range(2))
     assert first == again
     other = columns_of([2, 2, 3])
     other[1]["reward"] = other[1]["reward"] + 1
-    changed = [one.id for one in RldsSource(dataset(other))]
+    changed = [read_episode.id for read_episode in RldsSource(dataset(other))]
     assert [a == b for a, b in zip(first, changed)] == [True, False, True]
-    assert [one.where for one in RldsSource(dataset(made), "data")] == [f"data#{n}" for n in range(3)]
+    assert [read_episode.where for read_episode in RldsSource(dataset(made), "data")] == [f"data#{n}" for n in range(3)]
 
 
 def test_equal_episodes_have_one_id() -> None:
     made = columns_of([2]) * 3
-    assert len({one.id for one in RldsSource(dataset(made))}) == 1
+    assert len({read_episode.id for read_episode in RldsSource(dataset(made))}) == 1
 
 
 def test_shards_share_out_the_episodes() -> None:
     made = columns_of([1, 2, 3, 4, 5])
     source = RldsSource(dataset(made), "data")
     shards = [source.shard(index, 2) for index in range(2)]
-    assert [[len(one) for one in shard] for shard in shards] == [[1, 3, 5], [2, 4]]
-    whole = [one.id for one in source]
-    assert [[one.id for one in shard] for shard in shards] == [whole[::2], whole[1::2]]
+    assert [[len(read_episode) for read_episode in shard] for shard in shards] == [[1, 3, 5], [2, 4]]
+    whole = [read_episode.id for read_episode in source]
+    assert [[read_episode.id for read_episode in shard] for shard in shards] == [whole[::2], whole[1::2]]
     with pytest.raises(SourceError, match="shard 2 of 2"):
         source.shard(2, 2)
 
 
 def test_those_after_the_first_have_the_names_that_they_have_in_the_whole() -> None:
     source = RldsSource(dataset(columns_of([1, 2, 3, 4, 5])), "data")
-    whole = [one.id for one in source]
-    assert [one.id for one in source.episodes(3)] == whole[3:]
-    assert [one.id for one in source.episodes(1, 3)] == whole[1:3]
-    assert [one.id for one in source.shard(1, 2).episodes(1)] == [whole[3]]
+    whole = [read_episode.id for read_episode in source]
+    assert [read_episode.id for read_episode in source.episodes(3)] == whole[3:]
+    assert [read_episode.id for read_episode in source.episodes(1, 3)] == whole[1:3]
+    assert [read_episode.id for read_episode in source.shard(1, 2).episodes(1)] == [whole[3]]
 
 
 def test_a_step_of_another_shape_is_named_by_its_episode() -> None:
@@ -252,4 +255,4 @@ def test_a_key_with_a_slash_must_not_collide() -> None:
 
 def test_a_dataset_is_a_source_as_it_is() -> None:
     source = open_source(dataset(columns_of([2, 3])))
-    assert [len(one) for one in source] == [2, 3]
+    assert [len(read_episode) for read_episode in source] == [2, 3]

@@ -127,8 +127,8 @@ def test_batches_hold_the_same_trajectories(conversions: dict[str, Conversions],
     episodes = make(lengths)
     batches = [reference.leaves(one) for one in conversions["flat"](episodes, batch_size=batch).as_numpy_iterator()]
     steps = sum(rows for rows, _ in lengths)
-    assert [len(one[0]) for one in batches] == [min(batch, steps - at) for at in range(0, steps, batch)]
-    found = [list(row) for one in batches for row in zip(*one)]
+    assert [len(columns[0]) for columns in batches] == [min(batch, steps - at) for at in range(0, steps, batch)]
+    found = [list(row) for columns in batches for row in zip(*columns)]
     assert [[array(leaf).tolist() for leaf in row] for row in found] == [
         [leaf.tolist() for leaf in row] for row in expected(episodes)
     ]
@@ -356,8 +356,8 @@ def test_data_that_is_not_rlds_is_refused_with_the_text_of_tf_agents(function: C
         dataset([{"observation": np.zeros(2), "is_first": np.ones(2, bool)}]),
     ):
         texts = []
-        for one in (function, getattr(theirs, function.__name__)):
+        for convert in (function, getattr(theirs, function.__name__)):
             with pytest.raises(ValueError) as caught:
-                one(rlds)
+                convert(rlds)
             texts.append(str(caught.value))
         assert texts[0] == texts[1]

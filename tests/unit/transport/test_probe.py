@@ -262,16 +262,16 @@ def test_all_addresses_of_a_name_share_the_time(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(probe, "_LOOK_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, web_server() as address:
         waiting = [socket.socket() for _ in range(3)]
-        for one in waiting:  # as many as the backlog takes
-            one.setblocking(False)
-            one.connect_ex(full.getsockname())
+        for connection in waiting:  # as many as the backlog takes
+            connection.setblocking(False)
+            connection.connect_ex(full.getsockname())
         host, port = address.split(":")
         places = [full.getsockname(), (host, int(port))]
         found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in places]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
         assert why_unavailable("some.name:8000", False, "") is None
-        for one in waiting:
-            one.close()
+        for connection in waiting:
+            connection.close()
 
 
 def test_what_is_cut_off_is_tried_until_the_deadline() -> None:

@@ -122,7 +122,7 @@ def test_episodes_are_told_apart_and_numbered_alike_in_every_push() -> None:
 
 def test_no_row_is_stored_twice() -> None:
     cut = Streamed(Fragments(7).stream())
-    stored = sum(cut(one).row_count for one in of(5, 11, 3, 9))
+    stored = sum(cut(episode).row_count for episode in of(5, 11, 3, 9))
     assert stored == 28
     assert cut.stream.left_over == 0
 

@@ -108,8 +108,8 @@ def worked(reward: Any, discount: Any, rows: int = 4) -> Episode:
     """The same reward and discount at every step, as nested dicts of arrays; terminal."""
     columns = {}
     for name, nest in (("reward", reward), ("discount", discount)):
-        for below, one in nest.items() if isinstance(nest, dict) else [("", nest)]:
-            column = np.repeat(np.asarray(one, np.float64)[None], rows, axis=0)
+        for below, value in nest.items() if isinstance(nest, dict) else [("", nest)]:
+            column = np.repeat(np.asarray(value, np.float64)[None], rows, axis=0)
             if name == "discount":
                 column[-2:] = 0
             columns[path_of(name, below)] = column

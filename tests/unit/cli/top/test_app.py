@@ -227,7 +227,7 @@ def test_s_goes_through_all_columns_and_r_turns_the_order_round() -> None:
 def test_blocked_tables_come_first_and_numbers_in_names_count() -> None:
     tables = (
         *(table(f"t{number}") for number in range(1, 13)),
-        *(replace(one, name=f"z {one.name}") for one in TABLES),
+        *(replace(info, name=f"z {info.name}") for info in TABLES),
     )
     names = [line.split("  ")[1] for line in shown(known(*tables)).splitlines() if line[:3] in ("  t", "  z")]
     assert names == ["z blocked", *(f"t{number}" for number in range(1, 13)), "z free", "z empty"]

@@ -153,8 +153,8 @@ def test_magical_has_a_file_for_each_demonstration(tmp_path: Path, rng: np.rando
     episodes = list(source)
     assert source.episode_count is None
     assert open_source(f"ilr:{tmp_path}?episodes=-1:").episode_count == 1
-    for episode, one in zip(episodes, seen, strict=True):
-        assert np.array_equal(episode.columns["observation/ego"], one)
+    for episode, images in zip(episodes, seen, strict=True):
+        assert np.array_equal(episode.columns["observation/ego"], images)
         assert episode.columns["infos/s"].tolist() == [1, 1, 1, 0]
     (tmp_path / "demo-1.pkl.gz").write_bytes(b"\x1f\x8bnothing")
     good, bad, last = read(f"ilr:{tmp_path}")

@@ -102,8 +102,8 @@ def test_what_done_means_is_chosen(tmp_path: Path, rng: np.random.Generator) -> 
 
 def test_dones_of_random_rollouts_are_whole_numbers(tmp_path: Path, rng: np.random.Generator) -> None:
     trajectories = [ilr_data.trajectory(rng, 2), ilr_data.trajectory(rng, 3)]
-    for one in trajectories:
-        one["dones"] = one["dones"].astype(np.int64)
+    for recorded in trajectories:
+        recorded["dones"] = recorded["dones"].astype(np.int64)
     for episode, trajectory in zip(read(written(tmp_path, trajectories)), trajectories, strict=True):
         check(episode, trajectory)
 
@@ -186,7 +186,7 @@ def test_several_shards_are_read_by_name_each_ending_its_trajectory(tmp_path: Pa
         episodes = read(name)
         for episode, trajectory, is_terminal in zip(episodes, trajectories, (True, False, True), strict=True):
             check(episode, trajectory, is_terminal)
-        assert [one.metadata["task_name"] for one in episodes] == [b"Toy-v0", b"Toy-v0", b"Other-v0"]
+        assert [recorded.metadata["task_name"] for recorded in episodes] == [b"Toy-v0", b"Toy-v0", b"Other-v0"]
         assert codes(name)["other_metadata"] == 1
 
 

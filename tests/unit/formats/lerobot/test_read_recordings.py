@@ -184,7 +184,7 @@ def test_images_are_turned_by_their_orientation_as_in_lerobot(tmp_path: Path) ->
     assert kept.id == episode.id
     for options, said in ((EpisodeOptions(), "it is applied"), (EpisodeOptions(encoded=[top]), "kept as they are")):
         told = inspect_source(f"lerobot:{copied}", {"r": two_step()}, options=options).notices
-        (notice,) = [one for one in told if one.path == top]
+        (notice,) = [told_notice for told_notice in told if told_notice.path == top]
         assert (notice.code, notice.count, notice.is_note) == ("orientation", 3, True)
         assert said in notice.text
 

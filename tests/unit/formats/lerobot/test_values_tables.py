@@ -55,7 +55,7 @@ def nearest(times: list[float], wanted: float) -> int | None:
 def test_frames_are_the_nearest_ones(ticks: list[int], seconds: list[float]) -> None:
     times = [tick / 10 for tick in sorted(ticks)]
     wanted = sorted(seconds)
-    expected = [nearest(times, one) for one in wanted]
+    expected = [nearest(times, time) for time in wanted]
     shown: Any = iter([(time, at) for at, time in enumerate(times)])
     read = choose_frames(shown, np.array(wanted), 0.1)
     if None in expected:

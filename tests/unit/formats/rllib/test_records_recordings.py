@@ -49,7 +49,7 @@ def batch(episode: Any, start: int, stop: int, ended: str = "", **more: Any) -> 
 def joined(*batches: dict[str, Any]) -> dict[str, Any]:
     """One batch with the rows of several."""
     return {
-        name: column if name == "type" else [value for one in batches for value in one[name]]
+        name: column if name == "type" else [value for fragment in batches for value in fragment[name]]
         for name, column in batches[0].items()
     }
 
@@ -463,7 +463,9 @@ def test_metadata_chooses_episodes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ids", [["1", "1", "1~2"], ["1~2", "1", "1"], ["1", "1~2", "1", "1~2", "1"]])
 def test_no_two_episodes_have_one_name(tmp_path: Path, ids: list[str]) -> None:
-    source = open_source(written(tmp_path, [batch(one, 0, at + 1, "truncated") for at, one in enumerate(ids)]))
+    source = open_source(
+        written(tmp_path, [batch(episode_id, 0, at + 1, "truncated") for at, episode_id in enumerate(ids)])
+    )
     assert len({episode.id for episode in source}) == len(ids)
     late = open_source(written(tmp_path, [batch("5@3", 0, 1, "truncated"), batch("5", 3, 5, "truncated")]))
     assert len({episode.id for episode in late}) == 2

@@ -46,7 +46,7 @@ def check(episode: Episode) -> None:
 def test_what_runners_of_the_new_stack_wrote_is_read_once(folder: str) -> None:
     name = f"rllib:{DATA / folder}"
     found = read(name)
-    assert sum(len(one) - 1 for one in found.values()) == 10
+    assert sum(len(recorded) - 1 for recorded in found.values()) == 10
     for episode in found.values():
         check(episode)
     assert codes(name) == {"repeated_records": 5, "no_end": 1}

@@ -179,7 +179,7 @@ def test_rows_that_were_never_written_are_left_out_and_told(tmp_path: Path, has_
 
 
 def test_items_that_were_never_written_are_left_out(tmp_path: Path) -> None:
-    leaves = {key: np.concatenate([one, np.zeros_like(one)]) for key, one in trajectories().items()}
+    leaves = {key: np.concatenate([leaf, np.zeros_like(leaf)]) for key, leaf in trajectories().items()}
     name = dump(tmp_path, (12,), leaves)
     check(list(open_source(name)), trajectories())
     assert notices(name)["unwritten"].count == 6

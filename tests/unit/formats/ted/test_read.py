@@ -250,8 +250,8 @@ def test_a_kill_while_columns_are_removed_changes_nothing(
     again.finish()
     again.close()
     path = work / name if name.endswith(".h5") else work
-    found = [content_digest(one.columns) for one in open_source(destination.source(path))]
-    assert found == [content_digest(one.columns) for one in episodes]
+    found = [content_digest(stored.columns) for stored in open_source(destination.source(path))]
+    assert found == [content_digest(recorded.columns) for recorded in episodes]
     assert not [file_path for file_path in work.iterdir() if file_path.name.startswith(".")]
 
 

@@ -56,8 +56,8 @@ def test_every_form_is_read_as_torchrl_holds_it(version: str, fill: str, form: s
     source = opened(version, f"{fill}_{form}")
     found = by_id(source)
     assert source.episode_count == len(found) == len(wanted)
-    for one, other in zip(found, wanted):
-        check(one, other)
+    for episode, other in zip(found, wanted):
+        check(episode, other)
     told = {"cut_start"} if "ring" in fill else set()
     assert codes(source) == told | ({"no_end"} if fill in ("full", "ring", "columns_ring") else set())
 

@@ -52,7 +52,9 @@ def lost(losses: Sequence[Loss], path: str) -> bool:
 @FEW
 @given(datasets(), st.sampled_from(sorted(LAYOUTS)))
 def test_what_is_not_told_as_lost_comes_back(episodes: list[Episode], layout: str) -> None:
-    observed = [path for path, one in episodes[0].columns.items() if path.startswith("observation") and _holds(one)]
+    observed = [
+        path for path, values in episodes[0].columns.items() if path.startswith("observation") and _holds(values)
+    ]
     if not observed:
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +95,7 @@ def test_what_was_ted_is_the_same_ted_again(episodes: list[Episode], first: str,
 def files(folder: Path) -> dict[str, Any]:
     """Every file of a buffer; of H5, every dataset."""
     made: dict[str, Any] = {}
-    for path in sorted(one for one in folder.rglob("*") if one.is_file()):
+    for path in sorted(entry for entry in folder.rglob("*") if entry.is_file()):
         if path.suffix != ".h5":
             made[str(path.relative_to(folder))] = path.read_bytes()
             continue

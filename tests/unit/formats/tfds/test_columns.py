@@ -22,7 +22,7 @@ from tests.support.raising import outcome_of
 
 def column(feature: dict[str, Any], **stored: bytes) -> Any:
     """The step column `a` of a record with these lists, `KEY` for "steps/a" and `KEY_rest` for "steps/a/rest"."""
-    keys = {"steps/" + key.replace("__", "/"): one for key, one in stored.items()}
+    keys = {"steps/" + key.replace("__", "/"): value for key, value in stored.items()}
     return make.reader({"a": feature}).read(make.example(keys), "here")[0]["a"]
 
 

@@ -59,7 +59,7 @@ def test_sizes_may_be_free(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
     free = data.draw(st.lists(st.booleans(), min_size=len(shape), max_size=len(shape)))
     column = strategies.array(np.random.default_rng(3), dtype, (3, *shape))
-    spec = ArraySpec(tuple(None if one else size for one, size in zip(free, shape)), dtype)
+    spec = ArraySpec(tuple(None if is_free else size for is_free, size in zip(free, shape)), dtype)
     assert same(through({"a": column}, {"a": spec})["a"], column)
 
 

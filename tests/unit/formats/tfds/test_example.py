@@ -48,7 +48,7 @@ def test_floats_are_read_packed_and_single(values: list[float]) -> None:
 
 @given(st.lists(st.lists(INTEGERS), max_size=4), st.lists(st.lists(FLOATS), max_size=4))
 def test_lists_in_several_pieces_are_read(numbers: list[list[int]], values: list[list[float]]) -> None:
-    pieces = b"".join(bytes_field(1, b"".join(varint(one % (1 << 64)) for one in part)) for part in numbers)
+    pieces = b"".join(bytes_field(1, b"".join(varint(number % (1 << 64)) for number in part)) for part in numbers)
     in_one_list = bytes_field(3, pieces + b"\x08\x07")
     expected = [*(one for part in numbers for one in part), 7]
     assert example.integers(only(in_one_list), "here").astype(np.int64).tolist() == expected

@@ -390,7 +390,7 @@ def test_episodes_in_a_bucket_are_asked_for_one_by_one(
     assert {number: episode.id for number, episode in there.at(wanted)} == {
         number: whole[number].id for number in wanted
     }
-    assert asked_bytes(cloud) < 8 * max(one.nbytes for one in whole)
+    assert asked_bytes(cloud) < 8 * max(chunk.nbytes for chunk in whole)
     assert sum(1 for request in cloud.requests if request.range) == 3
 
 

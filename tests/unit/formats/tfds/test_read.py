@@ -66,7 +66,7 @@ def write(
 
 
 def numbers(source: Any) -> list[int]:
-    return [int(one.columns["observation"][0]) for one in source]
+    return [int(read_episode.columns["observation"][0]) for read_episode in source]
 
 
 @pytest.fixture
@@ -105,12 +105,12 @@ def test_counted_steps_are_kept_and_a_file_is_counted_from_its_first_gap_to_the_
 ) -> None:
     for shard, length in enumerate((20, 3, 17)):
         examples.tfrecord(folder / f"train-{shard:05d}", [episode(n, 1 + (shard + n) % 5) for n in range(length)])
-    whole = [len(one) for one in open_source(f"tfds:{folder}")]
+    whole = [len(read_episode) for read_episode in open_source(f"tfds:{folder}")]
     for split, new in (("train[5:9]", 4), ("train[2:7]", 3), ("train[:25]", 25), ("train", 15), ("train[9:]", 0)):
         source = open_source(f"tfds:{folder}@{split}")
         assert source.episode_lengths() is None
         counted.clear()
-        assert list(source.count_lengths()) == [len(one) for one in source]
+        assert list(source.count_lengths()) == [len(read_episode) for read_episode in source]
         assert len(counted) == new, split
     assert list(open_source(f"tfds:{folder}").shard(1, 3).count_lengths()) == whole[1::3]
     examples.tfrecord(folder / "train-00001", [episode(n, 6) for n in range(3)])  # written anew
@@ -194,7 +194,7 @@ def test_splits_and_options_say_which_episodes_come_and_when(folder: Path, text:
 
 def test_a_name_does_not_depend_on_split_order_or_place(folder: Path, tmp_path: Path) -> None:
     def names(text: str) -> dict[int, str]:
-        return {int(one.metadata["number"]): one.id for one in open_source(text)}
+        return {int(read_episode.metadata["number"]): read_episode.id for read_episode in open_source(text)}
 
     whole = names(f"tfds:{folder}")
     assert names(f"tfds:{folder}?order=file") == whole
@@ -214,11 +214,11 @@ def test_shards_share_out_the_episodes(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], count: int
 ) -> None:
     source = open_source(f"tfds:{write(tmp_path_factory.mktemp('x'), train=lengths)}")
-    whole = [one.id for one in source]
+    whole = [read_episode.id for read_episode in source]
     assert len(whole) == sum(lengths) == source.episode_count
     for index in range(count):
         shard = source.shard(index, count)
-        assert [one.id for one in shard] == whole[index::count]
+        assert [read_episode.id for read_episode in shard] == whole[index::count]
         assert shard.episode_count == len(whole[index::count])
 
 
@@ -245,7 +245,7 @@ def test_a_damaged_file_is_told_with_the_episode_and_what_came_before_is_good(
     change(folder)
     found: list[int] = []
     with pytest.raises(SourceError) as caught:
-        found.extend(int(one.metadata["number"]) for one in open_source(f"tfds:{folder}"))
+        found.extend(int(read_episode.metadata["number"]) for read_episode in open_source(f"tfds:{folder}"))
     text = str(caught.value).replace(str(folder), "F")
     assert re.search(said, text), text
     assert found == good[: len(found)]
@@ -283,7 +283,7 @@ def test_opening_and_telling_the_spec_start_no_thread(folder: Path) -> None:
 
 def test_two_readings_do_not_disturb_one_another(folder: Path) -> None:
     source = open_source(f"tfds:{folder}")
-    assert [one.id == other.id for one, other in zip(source, source, strict=True)] == [True] * 40
+    assert [read_episode.id == other.id for read_episode, other in zip(source, source, strict=True)] == [True] * 40
 
 
 AUDIO = {**STEPS, "sound": examples.node("audio_feature.Audio", "audio", dtype="int64", shape={"dimensions": ["-1"]})}
@@ -348,8 +348,8 @@ def test_lost_records_are_refused_or_skipped_and_counted(folder: Path) -> None:
         in (remark.text)
     )
     assert numbers(source)[:17] == [*range(16), 20]
-    whole = [one.id for one in source]
-    assert [one.id for one in source.shard(1, 3)] == whole[1::3]
+    whole = [read_episode.id for read_episode in source]
+    assert [read_episode.id for read_episode in source.shard(1, 3)] == whole[1::3]
 
 
 def test_columns_keep_their_dtypes(folder: Path) -> None:

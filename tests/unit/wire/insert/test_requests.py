@@ -67,7 +67,7 @@ def anything_built(draw: st.DrawFn) -> Built:
 @settings(max_examples=50)
 def test_a_stream_of_requests_stores_exactly_the_rows_of_the_cuts(made: Built) -> None:
     stream = ReceivedStream()
-    stored = [one for request in made.requests for one in stream.feed_all(request.messages)]
+    stored = [item_and_rows for request in made.requests for item_and_rows in stream.feed_all(request.messages)]
     keys = [key for episode in made.encoded for key in episode.item_keys.tolist()]
     assert [item.key for item, _ in stored] == keys
     assert len(stored) == len(made.expected)
@@ -121,14 +121,14 @@ def test_no_chunk_is_sent_twice_and_none_is_kept_for_nothing(made: Built) -> Non
     sent: set[int] = set()
     for number, request in enumerate(made.requests):
         decoded = [codec.decode_insert_request(message) for message in request.messages]
-        new = [chunk.key for one in decoded for chunk in one.chunks]
+        new = [chunk.key for message in decoded for chunk in message.chunks]
         assert len(set(new)) == len(new)
         assert not sent & set(new)
         sent |= set(new)
         (following,) = made.requests[number + 1 : number + 2] or (None,)
         kept = set(decoded[-1].keep_chunk_keys)
         prelude = [codec.decode_insert_request(message) for message in following.prelude] if following else []
-        assert kept == {chunk.key for one in prelude for chunk in one.chunks}
+        assert kept == {chunk.key for message in prelude for chunk in message.chunks}
 
 
 @given(anything_built())
@@ -247,8 +247,8 @@ class Model:
     def room(self) -> bool:
         if not self.flying:
             return True
-        items = sum(len(one.item_keys) for one, _ in self.flying) + len(self.outbox[0].item_keys)
-        size = sum(one.nbytes for one, _ in self.flying) + self.outbox[0].nbytes
+        items = sum(len(sent.item_keys) for sent, _ in self.flying) + len(self.outbox[0].item_keys)
+        size = sum(sent.nbytes for sent, _ in self.flying) + self.outbox[0].nbytes
         return items <= self.window.items and size <= self.window.bytes
 
     def next_messages(self) -> tuple[bytes, ...]:
@@ -270,12 +270,12 @@ class Model:
             self.finished += one.finishes
 
     def lost(self) -> None:
-        self.outbox = [one for one, _ in self.flying] + self.outbox
+        self.outbox = [sent for sent, _ in self.flying] + self.outbox
         self.flying, self.new_stream = [], True
 
     def unconfirmed(self) -> list[int]:
         """Keys in flight in the order in which they were sent."""
-        return [key for one, left in self.flying for key in one.item_keys.tolist() if key in left]
+        return [key for sent, left in self.flying for key in sent.item_keys.tolist() if key in left]
 
 
 class SessionMachine(RuleBasedStateMachine):
@@ -340,9 +340,9 @@ class SessionMachine(RuleBasedStateMachine):
     @invariant()
     def counts_are_those_of_the_model(self) -> None:
         session, model = self.session, self.model
-        assert session.queued_bytes == sum(one.nbytes for one in model.outbox)
-        assert session.flying_bytes == sum(one.nbytes for one, _ in model.flying)
-        assert session.flying_items == sum(len(one.item_keys) for one, _ in model.flying)
+        assert session.queued_bytes == sum(queued.nbytes for queued in model.outbox)
+        assert session.flying_bytes == sum(sent.nbytes for sent, _ in model.flying)
+        assert session.flying_items == sum(len(sent.item_keys) for sent, _ in model.flying)
         assert session.stored_items == model.stored
         assert session.sent_bytes == model.sent
         assert session.idle == (not model.outbox and not model.flying)
@@ -371,7 +371,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.model.confirm(keys)
 
     def confirmed_keys(self) -> list[int]:
-        return [key for one, left in self.model.flying for key in one.item_keys.tolist() if key not in left]
+        return [key for sent, left in self.model.flying for key in sent.item_keys.tolist() if key not in left]
 
 
 TestSession = SessionMachine.TestCase
