@@ -56,21 +56,22 @@ class FrameErrors:
         for row, (image, frame) in enumerate(zip(written, read)):
             error = _squared_error(image, frame)
             self._count, self._sum, self._worst = self._count + 1, self._sum + error, max(self._worst, error)
-            for why in _judge_frame(written, row, frame, error):
+            if why := _judge_frame(written, row, frame, error):
                 is_wrong = True
                 yield f"row {row} of {len(written)}: {why}"
         for start in range(0, 0 if is_wrong else len(written), _MOST_ROWS):
             rows = slice(start, start + _MOST_ROWS)
-            yield from (f"rows from {start} on: {why}" for why in _judge_order(written[rows], read[rows]))
+            if why := _judge_order(written[rows], read[rows]):
+                yield f"rows from {start} on: {why}"
 
 
-def _judge_frame(written: Array, row: int, frame: Array, error: float) -> Iterator[str]:
+def _judge_frame(written: Array, row: int, frame: Array, error: float) -> str:
+    """Why a frame is not that of its row; "" if it is, as far as its squared error and the rows beside it say."""
     image = written[row]
     if error > _FLAT_SLIGHT and error > _FLAT_SLIGHT + _FLAT * float(image.astype(np.float32).var((0, 1)).mean()):
-        yield f"the frame is no picture of it: {_decibels(error):.1f} dB"
-        return
+        return f"the frame is no picture of it: {_decibels(error):.1f} dB"
     if error <= _SLIGHT:
-        return
+        return ""
     step = _step_of(written)
     coarse = frame[::step, ::step]
     own = _squared_error(image[::step, ::step], coarse)
@@ -79,16 +80,14 @@ def _judge_frame(written: Array, row: int, frame: Array, error: float) -> Iterat
             continue
         other = _squared_error(written[beside][::step, ::step], coarse)
         if own > _NEARER * max(other, _SLIGHT / _NEARER) and _way(written, frame[None], [row], [beside]) > _GONE:
-            yield (
-                f"the frame is that of row {beside}: {_decibels(other):.1f} dB, and {_decibels(own):.1f} dB from its own"
-            )
-            return
+            return f"the frame is that of row {beside}: {_decibels(other):.1f} dB, and {_decibels(own):.1f} dB from its own"
+    return ""
 
 
-def _judge_order(written: Array, read: Array) -> Iterator[str]:
-    """Why the frames of an episode are those of other rows, if they are."""
+def _judge_order(written: Array, read: Array) -> str:
+    """Of which other rows the frames of an episode are; "" if they are those of their own."""
     if len(written) < 2:
-        return
+        return ""
     # Products of all pairs of rows in a few pixels say which order may be the frames'; all pixels then decide.
     step, count = _step_of(written), len(written)
     images = written[:, ::step, ::step].reshape(count, -1).astype(np.float32)
@@ -107,8 +106,7 @@ def _judge_order(written: Array, read: Array) -> Iterator[str]:
             way = _way(written, read[rows], rows, others)
             if way > max(most, _AHEAD if (others > rows).all() else _GONE):
                 best, most = order, way
-    if best:
-        yield f"the frames are those of other rows: {best}; should they look right, take a smaller crf"
+    return f"the frames are those of other rows: {best}; should they look right, take a smaller crf" if best else ""
 
 
 def _orders(count: int) -> Iterator[tuple[str, Array, Array]]:

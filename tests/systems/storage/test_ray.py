@@ -23,10 +23,10 @@ from ray.cluster_utils import Cluster
 from rlds2reverb import Client, PushReport, connect, convert
 from rlds2reverb.errors import ConfigError, InvalidEpisode, report_of
 from rlds2reverb.workers.processes import choose_executor
+from tests.support.conversion.digests import digest_files
 from tests.support.fake_reverb import FakeReverb
 from tests.support.gated import ROWS, Gated
 from tests.support.processes import REPOSITORY, free_port, started, wait_until
-from tests.unit.conversion.test_convert_in_workers import files
 
 COUNT, ITEMS = 60, ROWS - 1
 
@@ -141,7 +141,7 @@ def test_a_conversion_writes_what_one_process_does_though_a_worker_is_killed(tmp
         report = converted.result(180)
     assert (report.workers, report.parts_again, report.verified) == (2, 1, COUNT)
     convert(Gated(tmp_path, COUNT), f"tfds:{tmp_path / 'alone' / 'own'}")
-    assert files(tmp_path / "divided") == files(tmp_path / "alone")
+    assert digest_files(tmp_path / "divided") == digest_files(tmp_path / "alone")
 
 
 @pytest.mark.usefixtures("node")

@@ -20,9 +20,10 @@ from rlds2reverb.conversion.place import PREFIX
 from rlds2reverb.errors import ConfigError, InvalidEpisode, WorkersLost
 from rlds2reverb.formats.lists import EpisodeList
 from tests.contract.destination_cases import data
+from tests.support.conversion.digests import digest_files
 from tests.support.gated import Gated, is_running
 from tests.support.processes import Process, started, wait_until
-from tests.unit.conversion.test_convert_in_workers import essence, files
+from tests.unit.conversion.test_convert_in_workers import essence
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
@@ -37,7 +38,7 @@ def place(folder: Path) -> str:
 def alone(tmp_path: Path) -> dict[str, str]:
     """The files that one process writes."""
     convert(Gated(tmp_path, COUNT), place(tmp_path / "alone"))
-    return files(tmp_path / "alone")
+    return digest_files(tmp_path / "alone")
 
 
 def interrupted(folder: Path, workers: int) -> Process:
@@ -64,7 +65,7 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, alone: dict[str, st
         source.open()
         report = converting.result()
     assert (report.parts_again, report.workers, report.verified) == (1, 2, COUNT)
-    assert files(tmp_path / "divided") == alone
+    assert digest_files(tmp_path / "divided") == alone
 
 
 def test_a_part_that_kills_its_workers_ends_it_after_some_tries(tmp_path: Path, alone: dict[str, str]) -> None:
@@ -75,7 +76,7 @@ def test_a_part_that_kills_its_workers_ends_it_after_some_tries(tmp_path: Path, 
     assert report.parts_again == 2
     assert report.stopped.startswith("WorkersLost: process")
     convert(Gated(tmp_path, COUNT), place(tmp_path / "divided"), workers=1)
-    assert files(tmp_path / "divided") == alone
+    assert digest_files(tmp_path / "divided") == alone
 
 
 def test_the_first_bad_episode_is_the_error(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_it_goes_on_after_its_end(
         assert 0 <= kept - report["episodes_kept"] <= 1  # interrupted at any point
     resumed = convert(Gated(tmp_path, COUNT), place(tmp_path / "divided"), workers=workers, verify=True)
     assert (resumed.episodes_read, resumed.episodes_resumed, resumed.verified) == (COUNT, kept, COUNT)
-    assert files(tmp_path / "divided") == alone
+    assert digest_files(tmp_path / "divided") == alone
 
 
 def test_what_cannot_be_sent_to_a_worker_is_refused(tmp_path: Path) -> None:
@@ -120,4 +121,4 @@ def test_what_cannot_be_sent_to_a_worker_is_refused(tmp_path: Path) -> None:
     vars(episodes)["lock"] = threading.Lock()
     with pytest.raises(ConfigError, match=r"by name, or as objects that can be pickled: .*lock"):
         convert(episodes, place(tmp_path), workers=2)
-    assert not files(tmp_path)
+    assert not digest_files(tmp_path)

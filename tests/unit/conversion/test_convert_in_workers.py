@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -23,6 +22,7 @@ from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.workers.driver import Event, Outcome, Task
 from tests.contract.destination_cases import data
+from tests.support.conversion.digests import digest_files
 from tests.support.profiles import examples
 from tests.support.raising import outcome_of
 from tests.support.workers_in_threads import InThreads
@@ -41,15 +41,6 @@ def in_threads(monkeypatch: pytest.MonkeyPatch, lost: Collection[int]) -> None:
     monkeypatch.setattr(engine, "choose_executor", lambda workers, ray: lambda job: InThreads(job, workers, lost))
     monkeypatch.setattr(dividing, "PART_BYTES", 300)
     monkeypatch.setattr(engine, "SYNC_SECONDS", 0.0)
-
-
-def files(folder: Path) -> dict[str, str]:
-    """Every file below a folder, by a digest."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def essence(report: Any) -> ConvertReport:
@@ -117,7 +108,8 @@ def test_files_report_quarantine_and_saved_progress_are_those_of_one_process(
         assert told(divided) == told(alone)
         assert essence(divided.report).stopped.replace("divided", "alone") == alone.report.stopped
         assert replace(essence(divided.report), stopped="") == replace(essence(alone.report), stopped="")
-    assert files(folder / "divided") == files(folder / "alone")  # of a stopped one, progress.json is among them
+    # Of a stopped one, progress.json is among them.
+    assert digest_files(folder / "divided") == digest_files(folder / "alone")
     assert lines(folder / "divided.jsonl") == lines(folder / "alone.jsonl")
 
 
@@ -136,7 +128,7 @@ def test_every_format_has_the_files_that_one_process_writes(place: str, tmp_path
         name = (VIDEO if is_video else PLACES[place]).format(tmp_path / folder)
         reports.append(convert(episodes, name, verify=True, workers=workers))
     assert essence(reports[1]) == essence(reports[0])
-    assert files(tmp_path / "divided") == files(tmp_path / "alone")
+    assert digest_files(tmp_path / "divided") == digest_files(tmp_path / "alone")
 
 
 @pytest.mark.parametrize("kind", ["text", "images", "files", "metadata"])
@@ -154,7 +146,7 @@ def test_what_encoders_make_survives_the_way_from_a_worker(
         reports.append(outcome_of(ConfigError, convert_it))
     if isinstance(reports[0], ConvertReport):
         assert essence(reports[1]) == essence(reports[0])
-    assert files(tmp_path / "divided") == files(tmp_path / "alone")
+    assert digest_files(tmp_path / "divided") == digest_files(tmp_path / "alone")
 
 
 class Pickling(InThreads):
@@ -192,7 +184,7 @@ def test_it_goes_on_with_another_number_of_workers(tmp_path_factory: Any, stop: 
         source.fails.clear()
         report = convert(source, name, workers=runs[1], **allowed)
     assert (report.episodes_read, report.episodes_resumed <= stop) == (len(episodes), True)
-    assert files(folder / "divided") == files(folder / "alone")
+    assert digest_files(folder / "divided") == digest_files(folder / "alone")
 
 
 def test_the_source_of_the_run_before_must_be_the_same(tmp_path: Path) -> None:
@@ -245,4 +237,4 @@ def test_another_dataset_where_a_worker_stands_is_refused(tmp_path: Path, monkey
     monkeypatch.setattr(dividing, "kind_of", lambda job, kinds=iter("ab"): next(kinds))
     with pytest.raises(SourceError, match=r"is another dataset on .* than where the conversion was started"):
         convert(made(1, ()), f"tfds:{tmp_path / 'own'}", workers=1)
-    assert not files(tmp_path)
+    assert not digest_files(tmp_path)

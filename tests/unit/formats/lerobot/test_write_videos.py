@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -28,6 +27,7 @@ from rlds2reverb.formats.lerobot.encode import sample_rows
 from rlds2reverb.formats.lerobot.plan import LeRobotChoices
 from rlds2reverb.formats.lerobot.write import LeRobotDestination
 from tests.contract.destination_cases import data
+from tests.support.conversion.digests import digest_files
 from tests.support.formats.lerobot import content_of
 
 QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
@@ -36,14 +36,6 @@ CAMERAS = ("observation/moving", "observation/still")
 
 def episodes(count: int = 5) -> list[Episode]:
     return [data.with_images(number, {"language_instruction": f"task {number % 2}"}) for number in range(count)]
-
-
-def files(folder: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def destination(folder: Path, **choices: Any) -> LeRobotDestination:
@@ -238,7 +230,7 @@ def test_files_do_not_depend_on_syncs_and_kills(synced: int, tmp_path: Path) -> 
         writer = place.sink(work["killed"], content, state)
         writer.finish()
         writer.close()
-    assert files(work["killed"]) == files(work["whole"])
+    assert digest_files(work["killed"]) == digest_files(work["whole"])
 
 
 def test_verification_finds_frames_that_are_another_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
