@@ -45,6 +45,7 @@ NAMES = (
     "scale",
     "scale_curves",
     "service",
+    "journal",
 )
 
 ALONE = ("scale_largest",)

@@ -116,6 +116,7 @@ class DistributedPush:
         with self._new_executor(self._job(count)) as executor:
             self._merged.workers = executor.workers
             self._budgets = FleetBudgets(self._plan, servers, executor.workers)
+            self._journal.wait_begun()
             whole = split_tasks(count, executor.workers, self._most)
             self._run_tasks(executor, whole, {})
             self._merged.finish()

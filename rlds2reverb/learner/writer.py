@@ -476,6 +476,7 @@ class EpisodeWriter(OpenEpisode):
         journal = PushJournal("write", plan, servers, push.report)
         push.open()
         journal.begin()
+        journal.wait_begun()
         sending = SendingThread(push, self._options.most_waiting_bytes, plan.options.on_progress, journal.end)
         unfinished = partial(_unfinished_of, weakref.ref(self))
         finalizer = weakref.finalize(self, end_unclosed, sending, self._title, self._process, unfinished)

@@ -68,7 +68,7 @@ def push_fields(report: PushReport) -> dict[str, str]:
         "filled": ", ".join(report.filled),
         "resumed": report.episodes_resumed and f"{counted(report.episodes_resumed, 'episode')} confirmed before",
         "deleted": report.episodes_deleted
-        and f"{counted(report.episodes_deleted, 'episode')} that were deleted from the tables, and stay out",
+        and f"{counted(report.episodes_deleted, 'episode')} deleted from the tables before, left out",
         "duplicates": report.episodes_duplicate
         and f"{counted(report.episodes_duplicate, 'episode')} equal to earlier ones, not stored",
         "items made": len(report.tables) > 1

@@ -7,6 +7,7 @@ any error, not for errors of the server alone, because an entry is made of whate
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,6 +49,7 @@ class PushJournal:
         self._kind, self._plan, self._servers, self._report = kind, plan, servers, report
         self._entries: dict[Server, JournalEntry] = {}
         self._unwritten: dict[str, str] = {}  # address -> why
+        self._beginning: list[threading.Thread] = []
 
     @property
     def push_ids(self) -> dict[str, str]:
@@ -75,7 +77,7 @@ class PushJournal:
         self.end(None)
 
     def begin(self) -> None:
-        """Writes that the work begins. Raises nothing of a journal."""
+        """Begins to write that the work begins, beside whatever comes first; see `wait_begun`. Raises nothing of a journal."""
         common: JournalEntry | None = None  # made once, so that the entries on all servers have one id
         for server in self._servers.there:
             info = self._plan.infos.get(server.address)
@@ -85,7 +87,22 @@ class PushJournal:
                 common = common or self._new_entry()
                 entry = msgspec.structs.replace(common, server_process=process_text(info.state_id))
                 self._entries[server] = entry
-                write_entry(server.transport, entry, self._plan.tuning.deadlines.stall)
+                seconds = self._plan.tuning.deadlines.stall
+                thread = threading.Thread(
+                    target=self._write, args=(server, entry, seconds), daemon=True, name="rlds2reverb-journal"
+                )
+                thread.start()
+                self._beginning.append(thread)
+
+    def wait_begun(self, seconds: float | None = None) -> None:
+        """Waits until the servers have what `begin` writes, or have refused it: before the first item is sent."""
+        while self._beginning:
+            self._beginning[-1].join(seconds)
+            self._beginning.pop()
+
+    def _write(self, server: Server, entry: JournalEntry, seconds: float) -> None:
+        with self._noted(server):
+            write_entry(server.transport, entry, seconds)
 
     def _new_entry(self) -> JournalEntry:
         plan = self._plan
@@ -105,6 +122,7 @@ class PushJournal:
         report = self._report()
         has_failed = isinstance(error, TransportError) or (error is not None and not isinstance(error, Exception))
         seconds = _INTERRUPTED_SECONDS if has_failed else self._plan.tuning.deadlines.stall
+        self.wait_begun(_INTERRUPTED_SECONDS if has_failed else None)
         for server, entry in self._entries.items():
             own = report.servers.get(server.address, report)
             stopped = own.stopped or ("" if error is None else reason_of(error))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +28,9 @@ MOST_UNWRITTEN = 64
 
 LEDGER_SECONDS = 1.0
 """A ledger has an episode only once a page has it, so that it can be deleted; so often pages are written for that."""
+
+
+_AFTER_ERROR_SECONDS = 2.0
 
 
 class PageKind(NamedTuple):
@@ -94,6 +99,20 @@ class PageWriter:
         pages = self._take_waiting()
         if pages or self._unwritten or self._pages:
             self._write(pages, PushPages(push=self._push, source=self._source, pages=tuple(self._pages)))
+
+    @contextmanager
+    def finished_beside(self) -> Iterator[None]:
+        """Finishes in a thread while the block runs, which must not touch this. After an error it waits a moment, and gives up."""
+        thread = threading.Thread(target=self.finish, daemon=True, name="rlds2reverb-pages")
+        thread.start()
+        try:
+            yield
+        except BaseException:
+            thread.join(_AFTER_ERROR_SECONDS)
+            if thread.is_alive():
+                self._has_given_up, self.failure = True, self.failure or "the push was stopped"
+            raise
+        thread.join()
 
     def take_listed(self, rows: Sequence[tuple[str, int]]) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
         """Rows (episode, items) of episodes that were added before: those whose page is written, and those that may be written later."""

@@ -109,18 +109,16 @@ class Push:
         """
         try:
             with noted_interrupts(), ExitStack() as stack:
-                if self._context is None:  # the driver reads them for all tasks
+                if self._context is None:  # a whole push; of a distributed one the driver does this for all tasks
+                    stack.enter_context(self._journal.kept())
                     # Before anything is sent, so that what was deleted does not come back.
                     deletions = gather_deletions(self.servers, self._plan.infos, self._plan.tuning.deadlines.stall)
                     self._deletion_notices = deletions.notices
                     for part in self.parts:
                         part.deletions = deletions
+                        part.push_id = self._journal.push_ids.get(part.server.address, "")
                 for part in self.parts:
                     stack.enter_context(part)
-                if self._context is None:  # a whole push; of a distributed one the driver keeps the journal
-                    stack.enter_context(self._journal.kept())
-                    for part in self.parts:
-                        part.push_id = self._journal.push_ids.get(part.server.address, "")
                 self._read_and_send()
         except BaseException as error:
             keep_report(error, replace(self.report(), stopped=reason_of(error)))
@@ -183,6 +181,7 @@ class Push:
         self._send(ready)
 
     def _send(self, ready: Mapping[Server, Sequence[Outgoing]]) -> None:
+        self._journal.wait_begun()
         for server, outgoing in ready.items():
             with self.servers.about(server):
                 self._parts[server].send(outgoing)

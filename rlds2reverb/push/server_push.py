@@ -13,7 +13,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -478,11 +478,10 @@ class ServerPush:
         self._open.writer.drain()
 
     def finish(self) -> None:
-        """Drains, and checks the tables a last time; raises as `send` does."""
-        self.drain()
+        """Drains, and checks the tables a last time; raises as `send` does. The list of episodes is written meanwhile."""
+        with nullcontext() if self._pages is None else self._pages.finished_beside():
+            self.drain()
         self._is_ending = True
-        if self._pages is not None:
-            self._pages.finish()
         self._open.budget.final_check()
 
     def wind_up(self, error: BaseException, linger_seconds: float | None = None) -> None:

@@ -18,7 +18,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -260,11 +263,19 @@ def gather_deletions(servers: Servers, infos: Mapping[str, ServerInfo], seconds:
       WireError: as `read_pages`.
     """
     lists: dict[Server, list[Deletion]] = {}
-    for server in servers.there:
-        info = infos.get(server.address)
-        if info is not None and DELETED in info.own_tables:
-            with servers.about(server):  # asked anew, since the list may have been empty when the push was planned
-                lists[server] = read_deletions(server.transport, seconds)
+    listing = [
+        server for server in servers.there if server.address in infos and DELETED in infos[server.address].own_tables
+    ]
+    # Asked anew, since a list may have been empty when the push was planned.
+    answers: list[Callable[[], list[Deletion]]]
+    answers = [partial(read_deletions, server.transport, seconds) for server in listing]
+    with ExitStack() as stack:
+        if len(listing) > 1:
+            threads = stack.enter_context(ThreadPoolExecutor(len(listing), "rlds2reverb-ask"))
+            answers = [threads.submit(answer).result for answer in answers]
+        for server, answer in zip(listing, answers):
+            with servers.about(server):
+                lists[server] = answer()
     notices = list[Notice]()
     for server, lacking in find_lacking(lists).items():
         if not lacking:

@@ -33,7 +33,12 @@ def test_a_source_says_which_episodes(run: Run, server: FakeReverb) -> None:
     report = json.loads(shown)
     assert (code, report["names"], report["dry_run"]) == (0, [name], False)
     assert len(server.tables["replay"].items) == before - report["items"]["replay"]
-    assert run("push", SOURCE, *address, "--table", "replay")[1].count("deleted    1 episode that") == 1
+    assert (
+        run("push", SOURCE, *address, "--table", "replay")[1].count(
+            "deleted    1 episode deleted from the tables before, left out"
+        )
+        == 1
+    )
     code, shown, said = run("delete", *address, "--episode", name, "--restore", "--no-checkpoint")
     assert (code, said) == (0, "the same push stores them anew\n")
     assert run("push", SOURCE, *address, "--table", "replay")[0] == 0

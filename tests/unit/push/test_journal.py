@@ -66,7 +66,9 @@ def test_a_push_that_never_ends_is_running_or_cut_off() -> None:
     server = server_with_journal()
     plan = planned(server, episodes(1))
     servers = push_servers(plan, {"memory": MemoryTransport(server)})
-    PushJournal("push", plan, servers, lambda: report_of_nothing(plan)).begin()
+    journal = PushJournal("push", plan, servers, lambda: report_of_nothing(plan))
+    journal.begin()
+    journal.wait_begun()
     (entry,) = entries(server)
     assert entry.find_state(process_text(7)) == "running"
     assert entry.find_state(process_text(8)) == "cut off"  # the server was started again
