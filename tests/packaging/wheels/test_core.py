@@ -11,7 +11,7 @@ from urllib.request import url2pathname
 import rlds2reverb
 from rlds2reverb.extras import ON_ANY_PYTHON, PYTHONS
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
-from tests.packaging.project.test_project import CODE, DISTRIBUTIONS, SERVER, needed_by
+from tests.packaging.project.test_project import CODE, DISTRIBUTIONS, PEERS, SERVER, needed_by
 from tests.packaging.wheels.installing import ALL_PYTHONS, Environment
 from tests.support.forks import Embedded
 from tests.support.project import project, requirements_of
@@ -76,7 +76,8 @@ def test_every_module_is_there_and_imports_but_for_what_extras_bring(core: Envir
     assert {error for error, _, _ in found.values()} == {"ModuleNotFoundError"}
     optional = {name for extra in project()["optional-dependencies"] for name in requirements_of(extra)}
     for module, (_, name, text) in found.items():
-        assert DISTRIBUTIONS.get(name, name) in optional, (module, text)
+        brought = optional | PEERS if module.endswith(".by_library") else optional
+        assert DISTRIBUTIONS.get(name, name) in brought, (module, text)
 
 
 PUBLIC = {
