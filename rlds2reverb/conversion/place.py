@@ -37,6 +37,7 @@ from rlds2reverb.files import append_whole, cache_folder, remove_whole, sync, wr
 from rlds2reverb.formats.buckets import BucketPath
 from rlds2reverb.formats.destination import Destination
 from rlds2reverb.text import shortened, visible
+from rlds2reverb.versions import FormatVersion, program_version
 
 if sys.platform == "win32":
     import msvcrt
@@ -108,13 +109,12 @@ Saved = dict[str, Any]
 PREFIX = ".converting-"
 """Prefix of the folder's name, before the name of the final place."""
 
-FORMAT = 2
-"""The version of saved progress."""
-
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Errors that come from the disk, whatever the path is."""
 
 _ANEW = "begin again with restart=True (--restart)"
+
+PROGRESS_VERSION = FormatVersion("the progress of a conversion", 2, 2, _ANEW)
 
 
 class Place:
@@ -167,10 +167,12 @@ class Place:
             return None
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{self._progress}: cannot be read ({error}); {_ANEW}") from error
-        if not isinstance(content, dict) or not isinstance(content.get("saved"), dict):
+        if not isinstance(content, dict):
             raise ConfigError(f"{self._progress}: expected a JSON object with what was saved; {_ANEW}")
-        if content.get("format") != FORMAT:
-            raise ConfigError(f"{self._progress}: was written by another version of this program; {_ANEW}")
+        if refusal := PROGRESS_VERSION.refusal(self._progress, content.get("format"), content.get("program")):
+            raise ConfigError(refusal)
+        if not isinstance(content.get("saved"), dict):
+            raise ConfigError(f"{self._progress}: expected a JSON object with what was saved; {_ANEW}")
         if content.get("digest") != _digest(content["saved"]):
             raise ConfigError(f"{self._progress}: is damaged: its digest is another; {_ANEW}")
         saved: Saved = content["saved"]
@@ -178,7 +180,8 @@ class Place:
 
     def save(self, progress: Saved) -> None:
         """Puts the progress on disk atomically."""
-        write_json(self._progress, {"format": FORMAT, "digest": _digest(progress), "saved": progress})
+        document = {"format": PROGRESS_VERSION.version, "program": program_version()}
+        write_json(self._progress, {**document, "digest": _digest(progress), "saved": progress})
 
     def put_back(self) -> None:
         """Moves a replaced dataset back to its name, if the name is free."""

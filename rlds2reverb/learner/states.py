@@ -1,6 +1,6 @@
 """Positions of sampling as plain values for JSON, checked when they are restored.
 
-A state is a dict: "format" and "version" identify its kind, "of" the data, and the rest is the position. Numbers come from files, so each
+A state is a dict: "format" and "version" identify its kind, "program" who wrote it, "of" the data, and the rest is the position. Numbers come from files, so each
 is checked before it is used.
 """
 
@@ -11,12 +11,13 @@ from typing import Any
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.text import shortened
+from rlds2reverb.versions import FormatVersion, program_version
 from rlds2reverb.wire.insert import seed
 
 State = dict[str, Any]
 """Plain values, for JSON."""
 
-FORMAT, VERSION, OF = "format", "version", "of"
+FORMAT, VERSION, PROGRAM, OF = "format", "version", "program", "of"
 
 
 def state_of(kind: str, of: Mapping[str, Any], version: int, **position: Any) -> State:
@@ -24,11 +25,17 @@ def state_of(kind: str, of: Mapping[str, Any], version: int, **position: Any) ->
 
     `of` is what two runs must share for the position to mean the same, `version` that of `position`.
     """
-    return {FORMAT: f"rlds2reverb.{kind}", VERSION: version, OF: dict(of), **position}
+    return {
+        FORMAT: f"rlds2reverb.{kind}",
+        VERSION: version,
+        PROGRAM: program_version(),
+        OF: dict(of),
+        **position,
+    }
 
 
 def check_state(state: object, kind: str, of: Mapping[str, Any], version: int) -> Mapping[str, Any]:
-    """Returns the state if it is of this kind, this version, and of the same data.
+    """Returns the state if it is of this kind, a version that is read, and of the same data.
 
     Raises ConfigError with the differences otherwise.
     """
@@ -36,10 +43,9 @@ def check_state(state: object, kind: str, of: Mapping[str, Any], version: int) -
         raise ConfigError(f"restore: {_short(state)}: expected what state() of a {kind} gave")
     if state[FORMAT] != f"rlds2reverb.{kind}":
         raise ConfigError(f'restore: a state of "{state[FORMAT]}", expected one of "rlds2reverb.{kind}"')
-    if state.get(VERSION) != version:
-        raise ConfigError(
-            f"restore: a state of version {state.get(VERSION)!r}, this release reads version {version}; restore it with the release that wrote it"
-        )
+    format_version = FormatVersion(f"a state of a {kind}", version, version, "begin without it, from the first batch")
+    if refusal := format_version.refusal("restore", state.get(VERSION), state.get(PROGRAM)):
+        raise ConfigError(refusal)
     stored = state.get(OF)
     if not isinstance(stored, Mapping):
         raise ConfigError(f'restore: "{OF}" is {_short(stored)}; expected what state() gave')

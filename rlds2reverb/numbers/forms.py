@@ -33,15 +33,16 @@ from rlds2reverb.numbers.columns import QUANTILES, ColumnStatistics, StatisticsC
 from rlds2reverb.numbers.distributions import Histograms
 from rlds2reverb.plain import members
 from rlds2reverb.text import did_you_mean, shortened
+from rlds2reverb.versions import FormatVersion, program_version
 
 OWN, LEROBOT, OPENPI, OPENVLA, OCTO = "rlds2reverb", "lerobot", "openpi", "openvla", "octo"
 FORMS = (OWN, LEROBOT, OPENPI, OPENVLA, OCTO)
 
 _PROPRIO = "proprio"
 
-_VERSION = 1
 _MOST_BYTES = 256 << 20
 _SUMMARY = "statistics of rlds2reverb"
+VERSION = FormatVersion("a file of statistics", 1, way_out="make the file anew")
 
 
 def form_of(path: Path) -> str:
@@ -145,7 +146,7 @@ def _read_document(document: dict[str, Any], path: Path, dataset: str, expected:
 
 
 def _own_document(statistics: StatisticsContent, _: Mapping[str, str]) -> dict[str, Any]:
-    document: dict[str, Any] = {_SUMMARY: _VERSION, **members(statistics)}
+    document: dict[str, Any] = {_SUMMARY: VERSION.version, "program": program_version(), **members(statistics)}
     for path, column in statistics.columns.items():
         entry = document["columns"][path]
         if column.mask is not None:
@@ -177,10 +178,8 @@ def _histogram_document(histograms: Histograms) -> dict[str, Any]:
 
 
 def _read_own(document: dict[str, Any], path: Path) -> StatisticsContent:
-    if document[_SUMMARY] != _VERSION:
-        raise SourceError(
-            f"{path}: {_SUMMARY} of version {document[_SUMMARY]}; this release reads {_VERSION}: update it, or make the file anew"
-        )
+    if refusal := VERSION.refusal(path, document[_SUMMARY], document.get("program")):
+        raise SourceError(refusal)
     columns = {}
     for name, entry in document["columns"].items():
         column = _read_column(entry, tuple(map(int, entry["shape"])), entry["dtype"], bool(entry["is_image"]))

@@ -22,9 +22,12 @@ from rlds2reverb.errors import LedgerError
 from rlds2reverb.files import can_be_written
 from rlds2reverb.prepare.preparation import Output
 from rlds2reverb.text import counted, line_of
+from rlds2reverb.versions import FormatVersion, program_version
 
 _APPLICATION_ID = 0x524C3252  # "RL2R"
-_VERSION = 2  # version 1 had names of episodes that were not digests of their content
+VERSION = FormatVersion("a ledger", 2, 2, "name another file: all episodes are sent again then, which adds nothing")
+"""Version 1 had names of episodes that were not digests of their content, so none of them says anything today."""
+
 _WAIT_SECONDS = 30.0  # for another push that writes to the same file
 _WAY_OUT = "name another file, or make room where the disk is full"
 _SCHEMA = """
@@ -44,6 +47,11 @@ _SCHEMA_OF_RESTORES = """
 CREATE TABLE IF NOT EXISTS restores (push TEXT NOT NULL, entry TEXT NOT NULL, PRIMARY KEY (push, entry)) WITHOUT ROWID
 """
 """The restores of deleted episodes whose episodes the push has forgotten, so that it sends them again, once. Older ledgers lack it."""
+
+_SCHEMA_OF_PROGRAM = """
+CREATE TABLE IF NOT EXISTS program (version TEXT NOT NULL)
+"""
+"""The rlds2reverb that has opened the file last; older ledgers lack it."""
 
 
 def check_ledger_file(path: Path) -> None:
@@ -73,8 +81,19 @@ def _check_is_ours(path: Path, database: sqlite3.Connection) -> None:
     application = database.execute("PRAGMA application_id").fetchone()[0]
     version = database.execute("PRAGMA user_version").fetchone()[0]
     tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if tables and (application, version) != (_APPLICATION_ID, _VERSION):
-        raise LedgerError(f"ledger {path}: another program's file, or version {version}, not {_VERSION}")
+    if not tables:
+        return
+    if application != _APPLICATION_ID:
+        raise LedgerError(f"ledger {path}: another program's file; name another one")
+    if path.stat().st_size % database.execute("PRAGMA page_size").fetchone()[0]:  # SQLite would read zeros there
+        raise LedgerError(
+            f"ledger {path}: ends in the middle, so it was cut off or half copied; copy it again, or name another file"
+        )
+    if not VERSION.reads(version):
+        program = None
+        with suppress(sqlite3.Error):  # nothing is known of the tables of another version
+            program = database.execute("SELECT version FROM program").fetchone()
+        raise LedgerError(VERSION.refusal(f"ledger {path}", version, program[0] if program else ""))
 
 
 class KnownSources(NamedTuple):
@@ -103,6 +122,7 @@ def known_sources(path: Path, push: str, names: Callable[[], Sequence[str]]) -> 
         with closing(
             sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=_WAIT_SECONDS)
         ) as database:
+            _check_is_ours(path, database)
             count = database.execute("SELECT count(*) FROM confirmed WHERE push = ?", (push,)).fetchone()[0]
             if not count:
                 return None
@@ -304,10 +324,14 @@ class SqliteLedger:
             self._database.execute("BEGIN IMMEDIATE")  # of two that find a new file, one waits for the other
             _check_is_ours(self._path, self._database)
             self._database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-            self._database.execute(f"PRAGMA user_version = {_VERSION}")
+            self._database.execute(f"PRAGMA user_version = {VERSION.version}")
             self._database.execute(_SCHEMA)
             self._database.execute(_SCHEMA_OF_SOURCES)
             self._database.execute(_SCHEMA_OF_RESTORES)
+            self._database.execute(_SCHEMA_OF_PROGRAM)
+            if self._database.execute("SELECT version FROM program").fetchall() != [(program_version(),)]:
+                self._database.execute("DELETE FROM program")
+                self._database.execute("INSERT INTO program VALUES (?)", (program_version(),))
         # Busy in another push, or not possible on this file system: the mode that it has is as safe, only slower.
         with suppress(sqlite3.OperationalError):
             self._database.execute("PRAGMA journal_mode = WAL")

@@ -35,6 +35,7 @@ from rlds2reverb.servers.group import Server, Servers
 from rlds2reverb.servers.own_tables import read_records, tidy, write_records
 from rlds2reverb.text import counted
 from rlds2reverb.transport.base import Transport
+from rlds2reverb.versions import FormatVersion
 from rlds2reverb.wire.insert import keys, seed
 from rlds2reverb.wire.messages import DELETED, EPISODES, ServerInfo
 
@@ -42,8 +43,8 @@ T = TypeVar("T")
 
 LOG = logging.getLogger("rlds2reverb.push")
 
-FORMAT = 1
-"""Of pages and deletions. A newer one is refused."""
+VERSION = FormatVersion("a list of episodes", 1)
+"""Of pages and deletions, which name no program."""
 
 _MOST_NAMED = 5  # deletes in a notice
 
@@ -76,7 +77,7 @@ class EpisodePage(Struct, frozen=True, kw_only=True, tag_field="record", tag="pa
     starts: tuple[int, ...]
     stops: tuple[int, ...]
     items: tuple[int, ...]
-    format: int = FORMAT
+    format: int = VERSION.version
 
     def select(self, places: Sequence[int]) -> EpisodePage:
         """The page of the episodes at these places."""
@@ -111,7 +112,7 @@ class PushPages(Struct, frozen=True, kw_only=True, tag_field="record", tag="push
     push: str
     pages: tuple[str, ...]
     source: str = ""
-    format: int = FORMAT
+    format: int = VERSION.version
 
 
 class Deletion(Struct, frozen=True, kw_only=True):
@@ -128,7 +129,7 @@ class Deletion(Struct, frozen=True, kw_only=True):
     at: float
     tables: tuple[str, ...]
     names: tuple[str, ...]
-    format: int = FORMAT
+    format: int = VERSION.version
 
 
 class Deletions:
@@ -334,18 +335,17 @@ def _from_json(text: bytes, kind: Any) -> Any:
         return msgspec.convert(json.loads(text.decode("utf-8", "surrogatepass")), kind)
 
 
-class _Format(Struct):
-    format: int
+class _Head(Struct):
+    """What the records of all versions have."""
+
+    format: Any
 
 
 def _decode(record: bytes, kind: Any, where: str) -> Any:
     try:
         text = bytes(snappy.decompress_raw(record))
-        written = msgspec.json.decode(text, type=_Format).format
-        if written > FORMAT:
-            raise WireError(
-                f"{where} has records of format {written}, of a newer rlds2reverb; this one reads format {FORMAT}: use the newer one"
-            )
+        if refusal := VERSION.refusal(where, msgspec.json.decode(text, type=_Head).format):
+            raise WireError(refusal)
         return _from_json(text, kind)
     except (DecompressionError, msgspec.DecodeError, ValueError) as error:  # of the value that is none, JSON, or UTF-8
         raise WireError(f"{where}: {len(record)} bytes that are no record ({error})") from error

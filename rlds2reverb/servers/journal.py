@@ -14,7 +14,6 @@ import socket
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,10 +25,10 @@ from rlds2reverb.plain import Count
 from rlds2reverb.servers.own_tables import MOST_ITEMS, delete_records, encode_record, read_records, tidy, write_records
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.retry import Deadlines
+from rlds2reverb.versions import FormatVersion, program_version
 from rlds2reverb.wire.messages import JOURNAL, ServerInfo
 
-FORMAT = 1
-"""Of entries. A newer one is refused."""
+VERSION = FormatVersion("an entry of a journal", 1)
 
 State = Literal["done", "stopped", "running", "cut off"]
 
@@ -85,7 +84,7 @@ class JournalEntry(Struct, frozen=True, kw_only=True):
     items: Count = 0
     items_new: Count | None = None
     bytes: Count = 0
-    format: Annotated[int, Meta(description="of the entry")] = FORMAT
+    format: Annotated[int, Meta(description="of the entry")] = VERSION.version
 
     def find_state(self, server_process: str = "") -> State:
         """How it ended. One without an end was cut off if its server process, or on this machine its own, is gone; else it may still run.
@@ -124,11 +123,6 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-@functools.cache
-def _version() -> str:
-    return version("rlds2reverb")
-
-
 def new_entry(kind: Literal["push", "write", "delete", "restore", "reset"], **fields: Any) -> JournalEntry:
     """An entry of work that begins now, by this user and process."""
     user_number = getattr(os, "getuid", None)  # which Windows lacks
@@ -143,7 +137,7 @@ def new_entry(kind: Literal["push", "write", "delete", "restore", "reset"], **fi
         host=socket.gethostname(),
         process=os.getpid(),
         process_space=_process_space(),
-        program=_version(),
+        program=program_version(),
         **fields,
     )
 
@@ -203,20 +197,19 @@ def join_entries(entries: Iterable[JournalEntry]) -> list[JournalEntry]:
     return sorted(by_id.values(), key=lambda entry: (entry.began, entry.id))
 
 
-class _Format(Struct):
-    format: int
-    program: str = ""
+class _Head(Struct):
+    """What the entries of all versions have."""
+
+    format: Any
+    program: Any = ""
 
 
 def _decode(record: bytes, address: str) -> JournalEntry:
     where = f"server {address}: its journal"
     try:
-        written = msgspec.json.decode(record, type=_Format)
-        if written.format > FORMAT:
-            raise WireError(
-                f"{where} has entries of format {written.format}, by rlds2reverb {written.program}; this version reads format {FORMAT}: "
-                "use that version, or a newer one"
-            )
+        head = msgspec.json.decode(record, type=_Head)
+        if refusal := VERSION.refusal(where, head.format, head.program):
+            raise WireError(refusal)
         entry = msgspec.json.decode(record, type=JournalEntry)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WireError(f"{where}: {record[:80]!r} is no entry ({error})") from error

@@ -6,7 +6,7 @@ Sources: tfrecord_checkpointer.cc of Reverb; observed in dm-reverb 0.14.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,11 +15,12 @@ from google.protobuf.message import DecodeError
 
 from rlds2reverb.episode import Notice
 from rlds2reverb.errors import SourceError, WireError
-from rlds2reverb.files import check_regular
+from rlds2reverb.files import check_regular, read_object
 from rlds2reverb.formats.tfds.tfrecord import masked_checksum
 from rlds2reverb.specs import Nest
 from rlds2reverb.stored import records
 from rlds2reverb.stored.rows import ChunkBuilder, Items, Snapshot, reader_of
+from rlds2reverb.versions import FormatVersion
 from rlds2reverb.wire.codec import decode_signature
 from rlds2reverb.wire.messages import is_own
 from rlds2reverb.wire.schema import message_class
@@ -50,6 +51,9 @@ def records_of(file: BinaryIO, name: str) -> Iterator[bytes]:
         raise SourceError(f"{name}: {error}; {_WAY_OUT}") from error
 
 
+VERSION = FormatVersion("a checkpoint", 1)
+"""Of `rlds2reverb serve`, as its manifest says; 1 without a mark. Reverb's own checkpoints have no manifest."""
+
 # | folder | what is read |
 # | --- | --- |
 # | with `tables.tfrecord`, `items.tfrecord`, `chunks.tfrecord` and `DONE` | it |
@@ -57,7 +61,7 @@ def records_of(file: BinaryIO, name: str) -> Iterator[bytes]:
 # | of `rlds2reverb serve`, with `generations/` | the newest generation |
 
 TABLES, ITEMS, CHUNKS, DONE = "tables.tfrecord", "items.tfrecord", "chunks.tfrecord", "DONE"
-_GENERATIONS = "generations"
+_GENERATIONS, _MANIFEST = "generations", "MANIFEST.json"
 
 
 def find_newest(folder: Path) -> Path:
@@ -66,7 +70,7 @@ def find_newest(folder: Path) -> Path:
         if (folder / TABLES).exists():
             if not (folder / DONE).exists():
                 raise SourceError(f"{folder}: a checkpoint without {DONE}: it was not finished; take another one")
-            return folder
+            return _checked(folder)
         inside = folder / _GENERATIONS if (folder / _GENERATIONS).is_dir() else folder
         checkpoints = sorted(path for path in inside.iterdir() if (path / TABLES).exists())
     except OSError as error:
@@ -79,7 +83,17 @@ def find_newest(folder: Path) -> Path:
             else f"no {TABLES}, and no folder with one"
         )
         raise SourceError(f"{folder}: {what}; expected a checkpoint of Reverb, or a folder of checkpoints")
-    return finished[-1]
+    return _checked(finished[-1])
+
+
+def _checked(folder: Path) -> Path:
+    """The folder, if this release reads its checkpoint; raises `SourceError` if only a newer one does."""
+    path, manifest = folder / _MANIFEST, dict[str, Any]()
+    with suppress(SourceError):  # Reverb's own has none, and Reverb's files are read without it
+        manifest = read_object(path, "the manifest of a checkpoint")
+    if VERSION.is_newer(version := manifest.get("format", 1)):
+        raise SourceError(VERSION.refusal(path, version, manifest.get("program")))
+    return folder
 
 
 class Checkpoint:

@@ -3,6 +3,7 @@
 ```
 CheckpointError            cannot be written, verified or restored; what was written is broken or missing
 ├── CheckpointUnreadable   there, and the system does not hand it out: nothing is known of its content
+│   └── CheckpointNewer    there, and only a newer release reads it
 └── CannotKeepError        nothing is wrong with it, but it cannot be kept: the disk is full, say
     └── FolderLost         the checkpoint folder is not this server's any more
 StartStopped               the server is to end before it has started; nothing is wrong
@@ -28,6 +29,10 @@ class CheckpointUnreadable(CheckpointError):
     """A checkpoint is there and cannot be read (permission, input/output error): nothing is known of its content."""
 
     is_broken = False
+
+
+class CheckpointNewer(CheckpointUnreadable):
+    """A checkpoint, or a record beside it, was written by a newer release, and is left where it is."""
 
 
 class CannotKeepError(CheckpointError):

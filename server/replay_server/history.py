@@ -13,7 +13,8 @@ The file has `MOST_BYTES` at most, however long or busy the days were: the older
 | checkpoints | one row each | neighbours of one outcome share a row; those with a gap between them last |
 | runs of a server | one row each | the same |
 
-An error of the file is logged and shown; neither a checkpoint nor the service fails because of it.
+An error of the file is logged and shown; neither a checkpoint nor the service fails because of it. A file that is damaged, or that a newer
+release has written, is set aside.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import xxhash
@@ -34,14 +35,17 @@ from replay_server.errors import CheckpointError
 from replay_server.files import read_small, stands_at, sync, write_synced
 from replay_server.logs import logger
 from replay_server.store import CheckpointStore
+from rlds2reverb.versions import FormatVersion, program_version
 
 HISTORY = "HISTORY.json"
 DAYS = 7
 MOST_BYTES = 12 << 10  # three pages: a folder's disk may have little space beside its checkpoints
+_MOST_READ_BYTES = 1 << 20  # a newer release may write more than this one
 MOST_TEXT = 160  # characters kept of an error
 _HEAD = 40  # of them, from its start
 
-_FORMAT = 1
+VERSION = FormatVersion("a history", 1)
+
 _MOST_ROWS = 80
 _MOST_RUNS = 40
 _AHEAD_SECONDS = 3600.0
@@ -124,25 +128,43 @@ class History(Struct, frozen=True, forbid_unknown_fields=True):
 _Row = TypeVar("_Row", ServerRun, CheckpointRow)
 
 
-class _File(Struct, frozen=True, forbid_unknown_fields=True):
+class _File(Struct, frozen=True):
     format: int
     xxh3: str
     history: History
+    program: str = ""
+
+
+class _Head(Struct, frozen=True):
+    """What the files of all versions have."""
+
+    format: Any
+    program: Any = ""
+
+
+class NewerHistory(CheckpointError):
+    """A history that only a newer release reads."""
 
 
 def encode(history: History) -> bytes:
     """The line of JSON that stands in the file."""
-    return msgspec.json.encode(_File(_FORMAT, _digest(history), history)) + b"\n"
+    return msgspec.json.encode(_File(VERSION.version, _digest(history), history, program_version())) + b"\n"
 
 
 def decode(data: bytes) -> History:
-    """The inverse of `encode`; a `CheckpointError` for anything else."""
+    """The inverse of `encode`.
+
+    Raises:
+      NewerHistory: a newer release has written it.
+      CheckpointError: it is anything else.
+    """
     try:
+        head = msgspec.json.decode(data, type=_Head)
+        if refusal := VERSION.refusal(HISTORY, head.format, head.program):
+            raise (NewerHistory if VERSION.is_newer(head.format) else CheckpointError)(refusal)
         file = msgspec.json.decode(data, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CheckpointError(f"not a history ({error})") from error
-    if file.format != _FORMAT:
-        raise CheckpointError(f"a history of format {file.format}, expected {_FORMAT}")
     if file.xxh3 != _digest(file.history):
         raise CheckpointError("a history that was changed since it was written")
     return file.history
@@ -286,7 +308,7 @@ def _without_checkpoint(history: History, now: int, every_seconds: float | None)
 def newest_checkpoint(folder: Path) -> CheckpointRow | None:
     """The newest checkpoint that a folder should have, by its history; None where that is not known."""
     try:
-        return decode(read_small(folder / HISTORY, MOST_BYTES)).newest_checkpoint()
+        return decode(read_small(folder / HISTORY, _MOST_READ_BYTES)).newest_checkpoint()
     except CheckpointError:
         return None
 
@@ -301,13 +323,13 @@ class HistoryFile:
         self._log = logger("history")
 
     def read(self) -> History:
-        """The history that earlier servers have left. A file that is damaged or cannot be read is set aside."""
+        """The history that earlier servers have left. A file that is damaged, of a newer release, or cannot be read is set aside."""
         try:
             if not stands_at(self.path):
                 return History()
-            return decode(read_small(self.path, MOST_BYTES))
+            return decode(read_small(self.path, _MOST_READ_BYTES))
         except CheckpointError as error:
-            self._set_aside(str(error))
+            self._set_aside(str(error), "newer" if isinstance(error, NewerHistory) else "damaged")
             return History()
 
     def write(self, history: History) -> None:
@@ -336,9 +358,9 @@ class HistoryFile:
         self._is_in_the_way = True
         self._tell(problem)
 
-    def _set_aside(self, reason: str) -> None:
+    def _set_aside(self, reason: str, why: str) -> None:
         try:
-            place = self._store.set_aside(self.path, "damaged")
+            place = self._store.set_aside(self.path, why)
         except (CheckpointError, OSError) as error:
             self.give_up(f"{self.path}: cannot be read ({reason}), and not be moved away ({error})")
             return

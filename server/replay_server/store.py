@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from replay_server.errors import CannotKeepError, CheckpointError, CheckpointUnreadable
+from replay_server.errors import CannotKeepError, CheckpointError, CheckpointNewer, CheckpointUnreadable
 from replay_server.files import (
     DONE,
     FULL_DISK,
@@ -42,6 +42,8 @@ from replay_server.files import (
     verified_entry,
     write_synced,
 )
+from rlds2reverb.stored.checkpoint import VERSION
+from rlds2reverb.versions import program_version
 
 # On disk a checkpoint is a generation: folders and buckets of every service so far have this name, and an older one must find them.
 CHECKPOINTS, SET_ASIDE = "generations", "set_aside"
@@ -60,7 +62,9 @@ class Manifest(msgspec.Struct, frozen=True):
       created: Unix time.
       seconds: from the request to the finished checkpoint.
       items: table -> items held.
-      xxh3: hash of all the rest.
+      xxh3: hash of all before.
+      format: see `stored.checkpoint.VERSION`.
+      program: version of rlds2reverb that wrote it; "" for one before this was written.
     """
 
     created: float
@@ -68,9 +72,21 @@ class Manifest(msgspec.Struct, frozen=True):
     files: dict[str, FileEntry]
     items: dict[str, int] = {}
     xxh3: str = ""
+    format: int = VERSION.version
+    program: str = ""
 
     def digest(self) -> str:
-        return xxhash.xxh3_128_hexdigest(msgspec.json.encode(msgspec.structs.replace(self, xxh3="")))
+        document = msgspec.to_builtins(msgspec.structs.replace(self, xxh3=""))
+        # Not hashed, so that a release that knows neither of the two takes the rest as valid.
+        del document["format"], document["program"]
+        return xxhash.xxh3_128_hexdigest(msgspec.json.encode(document))
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What the manifests of all versions have."""
+
+    format: Any = 1
+    program: Any = ""
 
 
 @dataclass(frozen=True)
@@ -108,7 +124,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """A checkpoint, after verifying its files.
 
     Raises:
-      CheckpointUnreadable: a file is there and cannot be read.
+      CheckpointUnreadable: a file is there and cannot be read, or is a newer release's.
       CheckpointError: no manifest, or a file is missing or changed.
     """
     manifest = decode_manifest(read_small(folder / MANIFEST, MOST_BYTES), folder)
@@ -125,9 +141,13 @@ def decode_manifest(data: bytes, folder: Path) -> Manifest:
     """The manifest of a checkpoint, whose files are not looked at.
 
     Raises:
+      CheckpointNewer: a newer release has written it.
       CheckpointError: it is none, has changed, or lacks a file.
     """
     try:
+        head = msgspec.json.decode(data, type=_Head)
+        if refusal := VERSION.refusal(folder / MANIFEST, head.format, head.program):
+            raise (CheckpointNewer if VERSION.is_newer(head.format) else CheckpointError)(refusal)
         manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{folder / MANIFEST}: not a manifest ({error})") from error
@@ -324,7 +344,7 @@ class CheckpointStore:
             self.guard()
             files = {name: verified_entry(checkpoint / name) for name in (*RECORD_FILES, DONE)}
             ended = time.time() if ended is None else ended
-            manifest = Manifest(ended, ended - began, files, dict(items))
+            manifest = Manifest(ended, ended - began, files, dict(items), program=program_version())
             manifest = msgspec.structs.replace(manifest, xxh3=manifest.digest())
             write_synced(checkpoint / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
             sync(checkpoint)

@@ -35,7 +35,13 @@ import xxhash
 
 from replay_server.choosing import ChosenCheckpoint, find_start
 from replay_server.config import CheckpointSection
-from replay_server.errors import CannotKeepError, CheckpointError, CheckpointUnreadable, StartStopped
+from replay_server.errors import (
+    CannotKeepError,
+    CheckpointError,
+    CheckpointNewer,
+    CheckpointUnreadable,
+    StartStopped,
+)
 from replay_server.files import (
     DONE,
     FULL_DISK,
@@ -63,8 +69,10 @@ from replay_server.store import (
 from rlds2reverb.errors import Rlds2ReverbError, StorageError
 from rlds2reverb.formats.buckets import BucketPath, path_of
 from rlds2reverb.formats.options import is_url
+from rlds2reverb.versions import FormatVersion, program_version
 
 OWNER, UPLOAD_ID = "OWNER.json", "UPLOAD_ID"
+OWNER_VERSION = FormatVersion("the record of who sends to a bucket", 1, way_out="name another place")
 FETCHED = "fetched"  # in the checkpoint folder, while a start takes a checkpoint from a bucket
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
@@ -87,12 +95,23 @@ class PlaceOwner(msgspec.Struct, frozen=True):
       token: of this start alone.
       words: who it is, for people.
       newest: number of the newest checkpoint that was sent; 0 before the first.
+      format: see `OWNER_VERSION`.
+      program: version of rlds2reverb that wrote it; "" for one before this was written.
     """
 
     folder: str
     token: str
     words: str
     newest: int = 0
+    format: int = OWNER_VERSION.version
+    program: str = ""
+
+
+class _OwnerHead(msgspec.Struct, frozen=True):
+    """What the records of all versions have."""
+
+    format: Any = 1
+    program: Any = ""
 
 
 @dataclass(frozen=True)
@@ -104,15 +123,22 @@ class BucketContents:
         in the files is looked at only by a start.
       broken: those that have a manifest and are not whole, newest first, and why.
       unfinished: those without a manifest.
+      newer: those that only a newer release reads, newest first, and what that is. They stay as they are.
     """
 
     whole: tuple[Checkpoint, ...] = ()
     broken: tuple[tuple[BucketPath, str], ...] = ()
     unfinished: tuple[BucketPath, ...] = ()
+    newer: tuple[tuple[BucketPath, str], ...] = ()
+
+    @property
+    def newest_number(self) -> int:
+        """Of all checkpoints that have a manifest; 0 without any."""
+        return max(map(number_of, (*self.complete, *(path for path, _ in self.newer))), default=0)
 
     @property
     def complete(self) -> list[BucketPath]:
-        """The checkpoints that have a manifest."""
+        """The checkpoints that have a manifest, and that this release may remove."""
         return [*(_in_bucket(checkpoint.folder) for checkpoint in self.whole), *(path for path, _ in self.broken)]
 
 
@@ -125,30 +151,45 @@ def look(place: BucketPath) -> BucketContents:
     whole: list[Checkpoint] = []
     broken: list[tuple[BucketPath, str]] = []
     unfinished: list[BucketPath] = []
+    newer: list[tuple[BucketPath, str]] = []
     for path in map(_in_bucket, list_numbered(place / CHECKPOINTS)):
         if not _has_manifest(path):
             unfinished.append(path)
             continue
         try:
             whole.append(_describe(path))
+        except CheckpointNewer as error:
+            newer.append((path, str(error)))
         except CheckpointUnreadable:
             raise
         except CheckpointError as error:
             broken.append((path, str(error)))
-    return BucketContents(tuple(whole), tuple(broken), tuple(unfinished))
+    return BucketContents(tuple(whole), tuple(broken), tuple(unfinished), tuple(newer))
 
 
 def owner(place: BucketPath) -> PlaceOwner | None:
     """The server that sends to a place; None if nobody does, or its record is damaged.
 
     Raises:
+      CheckpointNewer: a newer release has written the record.
       CheckpointUnreadable: the bucket does not answer, or refuses.
     """
     try:
-        return msgspec.json.decode(_read(place / OWNER, _MOST_OWNER_BYTES), type=PlaceOwner)
+        return decode_owner(_read(place / OWNER, _MOST_OWNER_BYTES), place / OWNER)
     except CheckpointUnreadable:
         raise
-    except (CheckpointError, msgspec.DecodeError, UnicodeDecodeError):
+    except CheckpointError:
+        return None
+
+
+def decode_owner(record: bytes, path: Path) -> PlaceOwner | None:
+    """The server in a record; None for a damaged one. Raises `CheckpointNewer` for one that a newer release has written."""
+    try:
+        head = msgspec.json.decode(record, type=_OwnerHead)
+        if OWNER_VERSION.is_newer(head.format):
+            raise CheckpointNewer(OWNER_VERSION.refusal(path, head.format, head.program))
+        return msgspec.json.decode(record, type=PlaceOwner)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
@@ -469,7 +510,8 @@ class Uploads:
                 except (Rlds2ReverbError, OSError) as error:
                     self._note_failure(error)
                     # Another try would find the same.
-                    is_lasting = isinstance(error, CheckpointError) and not isinstance(error, CheckpointUnreadable)
+                    may_pass = isinstance(error, CheckpointUnreadable) and not isinstance(error, CheckpointNewer)
+                    is_lasting = isinstance(error, CheckpointError) and not may_pass
                     if self._is_stopping and is_lasting:
                         self._over.set()
                 except Exception as error:
@@ -499,7 +541,7 @@ class Uploads:
             manifest = self._manifest(newest)
             sent = next((checkpoint for checkpoint in there.whole if checkpoint.manifest.xxh3 == manifest.xxh3), None)
             if sent is None:
-                self._send(newest, 1 + max(map(number_of, there.complete), default=0))
+                self._send(newest, 1 + there.newest_number)
                 there = look(self.place)
                 if all(checkpoint.manifest.xxh3 != manifest.xxh3 for checkpoint in there.whole):
                     raise CheckpointError(
@@ -591,7 +633,7 @@ class Uploads:
           CheckpointError: it is another one's.
           StorageError: the bucket does not answer, or refuses.
         """
-        mine = PlaceOwner(folder_id(self.store), self._token, self._words, newest)
+        mine = PlaceOwner(folder_id(self.store), self._token, self._words, newest, program=program_version())
         path, before = self.place / OWNER, owner(self.place)
         if before is None:
             before = mine if path.upload_bytes(_encode_owner(mine), is_new=True) else owner(self.place)
@@ -653,7 +695,7 @@ def check_place(section: CheckpointSection) -> tuple[Mapping[str, Any], tuple[st
         }
         for checkpoint in there.whole
     ]
-    notes += [f"checkpoints.upload: {reason}; no start takes it" for _, reason in there.broken]
+    notes += [f"checkpoints.upload: {reason}; no start takes it" for _, reason in (*there.newer, *there.broken)]
     notes += [f"checkpoints.upload: {path}: not sent to its end; no start takes it" for path in there.unfinished]
     if before is not None:
         document["uploaded_by"] = before.words

@@ -305,7 +305,7 @@ def test_a_list_of_a_newer_version_stops_pushes_and_deletes_with_a_sentence() ->
     newer = Deletion(entry="x", kind="delete", at=1.0, tables=("replay",), names=("e0",), format=2)
     write_deletions(MemoryTransport(server), [newer], 10.0)
     for call in (lambda: client.push(NAMED, "replay"), lambda: client.delete_episodes(episodes=["e0"])):
-        with pytest.raises(WireError, match="records of format 2, of a newer rlds2reverb"):
+        with pytest.raises(WireError, match=r"a list of episodes of version 2; .* use a newer one"):
             call()
 
 

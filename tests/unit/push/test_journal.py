@@ -19,7 +19,7 @@ from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.push.journal import PushJournal
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.plan import push_servers, report_of_nothing
-from rlds2reverb.servers.journal import FORMAT, JournalEntry, process_text, read_journal
+from rlds2reverb.servers.journal import VERSION, JournalEntry, process_text, read_journal
 from rlds2reverb.servers.own_tables import MOST_ITEMS, SIGNATURE, encode_record, write_records
 from rlds2reverb.testing import MemoryTransport
 from rlds2reverb.wire.messages import JOURNAL
@@ -178,9 +178,11 @@ def test_a_newer_format_is_refused_with_a_sentence() -> None:
     server = server_with_journal()
     push(server, episodes(1))
     (entry,) = entries(server)
-    newer = msgspec.structs.replace(entry, id="x", format=FORMAT + 1, program="9.0")
+    newer = msgspec.structs.replace(entry, id="x", format=VERSION.version + 1, program="9.0")
     write_records(MemoryTransport(server), JOURNAL, {"x": [msgspec.json.encode(newer)]})
-    with pytest.raises(WireError, match=r"entries of format 2, by rlds2reverb 9.0; this version reads format 1"):
+    with pytest.raises(
+        WireError, match=r"of version 2, written by rlds2reverb 9.0; .* reads version 1: use 9.0 or a newer one"
+    ):
         entries(server)
     push(server, episodes(2))  # writes all the same
 

@@ -463,7 +463,7 @@ def test_a_state_of_other_data_is_refused() -> None:
 MUTATIONS: list[tuple[dict[str, Any], str]] = [
     ({"format": "rlds2reverb.mix"}, 'a state of "rlds2reverb.mix"'),
     ({"version": 2}, "version 2"),
-    ({"version": None}, "version None"),
+    ({"version": None}, "None is no version"),
     ({"of": None}, '"of" is None'),
     ({"of": [1]}, '"of" is'),
     ({"episode": -1}, "episode is -1"),
