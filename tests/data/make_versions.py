@@ -21,10 +21,9 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "server")]
 
 import rlds2reverb
-from tests.support import gated, stored_formats
-from tests.support.stored_formats import EXPECTED, FORMATS, STATES, UNMARKED, plain
+from tests.support.releases import BUNDLED, EXPECTED, FOLDER, plain
 
-TARGET = stored_formats.FOLDER / rlds2reverb.__version__
+TARGET = FOLDER / rlds2reverb.__version__
 
 
 class Stopped(BaseException):
@@ -33,6 +32,7 @@ class Stopped(BaseException):
 
 def write_ledger() -> None:
     from rlds2reverb.push.ledger import SqliteLedger
+    from tests.support import stored_formats
 
     path = TARGET / "ledger.db"
     with SqliteLedger(path, "push 1", "1f", "a:8000") as ledger:
@@ -47,6 +47,7 @@ def write_server() -> None:
     from replay_server.folder_lock import FolderOwner
 
     from rlds2reverb.servers import journal
+    from tests.support import stored_formats
     from tests.support.server_running import Server, ready
 
     socket.gethostname = lambda: "lab-3"
@@ -54,7 +55,7 @@ def write_server() -> None:
     journal._process_space = lambda: ""  # type: ignore[assignment]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for max_size, signal_number in ((100, signal.SIGTERM), (6, signal.SIGTERM)):
+        for max_size, signal_number in ((100, signal.SIGTERM), (5, signal.SIGTERM)):
             with Server(None, folder, {"tables": [{"name": "replay", "max_size": max_size}]}) as server:
                 ready(server.url)
                 if max_size == 100:
@@ -81,10 +82,12 @@ def write_place_owner() -> None:
 def write_statistics() -> None:
     from rlds2reverb.inspection.values import statistics
 
-    statistics(rlds2reverb.open_source(stored_formats.BUNDLED)).write(TARGET / "statistics.json")
+    statistics(rlds2reverb.open_source(BUNDLED)).write(TARGET / "statistics.json")
 
 
 def write_states() -> None:
+    from tests.support import stored_formats
+
     (TARGET / "states").mkdir(exist_ok=True)
     for name, batches in {"local": stored_formats.local(), "mix": stored_formats.mix()}.items():
         for _ in range(3):
@@ -94,6 +97,7 @@ def write_states() -> None:
 
 def write_progress() -> None:
     from rlds2reverb.conversion import convert as engine
+    from tests.support import gated, stored_formats
 
     engine.SYNC_SECONDS = 0.0
 
@@ -126,6 +130,8 @@ def main() -> None:
     if sys.argv[1:] == ["torch"]:
         write_torch()
         return
+    from tests.support.stored_formats import FORMATS, STATES, UNMARKED
+
     shutil.rmtree(TARGET, ignore_errors=True)
     TARGET.mkdir(parents=True)
     for write in (write_ledger, write_server, write_place_owner, write_statistics, write_states, write_progress):

@@ -40,16 +40,10 @@ from rlds2reverb.testing import MemoryTransport
 from rlds2reverb.versions import FormatVersion
 from rlds2reverb.wire.messages import DELETED, EPISODES
 from tests.support import gated
+from tests.support.releases import BUNDLED, set_member
 from tests.support.servers.own import server_with_own_tables
 
-FOLDER = Path(__file__).parents[1] / "data/versions"
-"""A folder per release."""
-
-EXPECTED = "expected.json"
-"""In each: name of a format -> what a reading gave when the files were written."""
-
 COUNT = 3
-BUNDLED = "bundled:cartpole@train[:4]"
 
 
 def episodes() -> list[Episode]:
@@ -118,10 +112,8 @@ def server_of_lists(*records: bytes, table: str) -> MemoryTransport:
 def read_lists(folder: Path) -> Any:
     pages = server_of_lists(*own_records(folder, EPISODES), table=EPISODES)
     deleted = server_of_lists(*own_records(folder, DELETED), table=DELETED)
-    return {
-        "pages": [sorted(map(repr, part)) for part in read_pages(pages, 60)],
-        "deleted": read_deletions(deleted, 60),
-    }
+    pages_read, pushes = read_pages(pages, 60)
+    return {"pages": pages_read, "pushes": pushes, "deleted": read_deletions(deleted, 60)}
 
 
 def read_statistics(folder: Path) -> Any:
@@ -161,12 +153,6 @@ def read_progress(folder: Path) -> Any:
 def read_place_owner(folder: Path) -> Any:
     path = folder / "bucket" / uploads.OWNER
     return uploads.decode_owner(path.read_bytes(), path)
-
-
-def set_member(path: Path, version: object, program: str, name: str = "format") -> None:
-    """Writes another version, and a program, into a file of JSON."""
-    document = json.loads(path.read_bytes())
-    path.write_text(json.dumps({**document, name: version, "program": program}))
 
 
 def set_pragma(path: Path, version: object, program: str) -> None:
@@ -221,8 +207,3 @@ STATES = {"local": read_local, "mix": read_mix}
 
 UNMARKED = {"journal": read_journal, "lists of episodes": read_lists, "left out": read_left_out}
 """What has its version in each record, or none."""
-
-
-def plain(value: Any) -> Any:
-    """As it comes back from JSON."""
-    return json.loads(msgspec.json.encode(msgspec.to_builtins(value, enc_hook=list)))
