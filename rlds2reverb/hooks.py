@@ -23,12 +23,17 @@ formats_from_above: Callable[[], Iterable[Any]] = tuple
 """The formats (`rlds2reverb.formats.registry.Format`) that layers above `rlds2reverb.formats` read or write: `rlds2reverb.stored` has `reverb:`."""
 
 
-def _is_of_the_whole_package(_: Any) -> Any:
-    raise NotImplementedError("mixture files and statistics are of the whole package, and not of its formats alone")
+def _refuse(source: Any) -> Any:
+    from rlds2reverb.errors import SourceError
+
+    raise SourceError(
+        f"{getattr(source, 'name', source)}: mixture files and statistics need the whole package rlds2reverb, and not rlds2reverb.formats alone; "
+        "a mix can name its parts: mix:SOURCE|SOURCE"
+    )
 
 
-open_mixture: Callable[[str], Any] = _is_of_the_whole_package
+open_mixture: Callable[[str], Any] = _refuse
 """Opens the source `mix:FILE.yaml`. `rlds2reverb.prepare.mixture` does it."""
 
-statistics_of: Callable[[Any], Any] = _is_of_the_whole_package
+statistics_of: Callable[[Any], Any] = _refuse
 """The statistics of an open source (`DatasetStatistics`). `rlds2reverb.inspection.values` counts them."""

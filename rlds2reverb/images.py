@@ -29,7 +29,7 @@ from rlds2reverb.compiled import load_library
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, DecodeError, SourceError
 from rlds2reverb.extras import needing
-from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, column_spec, flatten, map_with_path
+from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, column_spec, flatten, is_number, map_with_path
 from rlds2reverb.text import line_of
 
 
@@ -101,7 +101,7 @@ def kind(spec: ArraySpec) -> str:
     """
     if spec.dtype.kind == "O":
         return FILE if spec.image is not None else ""
-    if spec.dtype.kind not in "buif" and spec.dtype.name != "bfloat16":
+    if not is_number(spec.dtype):
         return ""
     sides = [_LEAST_SIDE if size is None else size for size in spec.shape]
     if len(sides) == 2 and min(sides) >= _LEAST_SIDE:

@@ -103,31 +103,30 @@ class ImageSpec:
         return sizes and self.dtype == wanted.dtype and wanted.format in ("", self.format)
 
 
-NUMBERS = frozenset(
-    np.dtype(kind)
-    for kind in [
-        "?",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ]
-)
-"""The dtypes of numpy's own that other systems' files hold. Those of ml_dtypes may have the same kind: float8_e5m2 is an "f"."""
+_REAL = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
+REAL_NUMBERS: Mapping[str, np.dtype[Any]] = {name: np.dtype(name) for name in _REAL.split()}
+"""Name -> dtype, of numpy's own that nearly every system's files hold. Those of ml_dtypes may have the same kind: float8_e5m2 is an "f"."""
+
+NUMBERS: Mapping[str, np.dtype[Any]] = {
+    **REAL_NUMBERS,
+    **{name: np.dtype(name) for name in ("complex64", "complex128")},
+}
+_PLAIN = frozenset(NUMBERS.values())
 
 
 def is_plain_number(dtype: np.dtype[Any]) -> bool:
     """Whether a dtype, of any byte order, is one of `NUMBERS`."""
-    return dtype.newbyteorder("=") in NUMBERS
+    return dtype.newbyteorder("=") in _PLAIN
+
+
+def is_number(dtype: np.dtype[Any]) -> bool:
+    """Whether values are real numbers or truth values; bfloat16, which numpy takes for raw bytes, included."""
+    return dtype.kind in "biuf" or dtype.name == "bfloat16"
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether values are floats, bfloat16 included."""
+    return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
 _LONGEST_VIEW = 400

@@ -161,9 +161,9 @@ class Judging(Finding[Verdicts]):
                 single = LeftOut(steps=len(pairs) - len(long_pairs), emptied=int(not long_pairs))
                 left_out = add_left_out([left_out, {SINGLE_ROWS: single}])
         if number >= 0 and not runs:
-            told = "; ".join(f"{rule} takes out {counts}" for rule, counts in left_out.items())
+            by_rule = "; ".join(f"{rule} takes out {counts}" for rule, counts in left_out.items())
             raise SourceError(
-                f"{self._source.name}: nothing is left of {counted(number + 1, 'episode')}, expected at least one: {told}"
+                f"{self._source.name}: nothing is left of {counted(number + 1, 'episode')}, expected at least one: {by_rule}"
             )
         table = np.array(runs, np.int64).reshape(-1, 4)
         return Verdicts(table[:, 0], table[:, 1], table[:, 2], table[:, 3], left_out)

@@ -51,6 +51,16 @@ def last_row_is_added(episode: Episode) -> bool:
     )
 
 
+def has_added_row(episode: Episode) -> bool:
+    """As `last_row_is_added`, but False before a gap: the last row of a run was recorded in the middle, even if its action and reward are 0."""
+    return not gaps_around(episode.id)[1] and last_row_is_added(episode)
+
+
+def decides_last_row(path: str) -> bool:
+    """Whether a column is an action or a reward, by which `last_row_is_added` decides."""
+    return is_under(path, ACTION) or is_under(path, REWARD)
+
+
 def repeat_last_step(episode: Episode) -> Episode:
     """The episode with a row behind the last one; it keeps its name."""
     longer = with_row_behind(episode.columns)
@@ -75,7 +85,7 @@ def take_last_step(name: str) -> tuple[str, bool]:
 
 
 class LastStep(Wrapper):
-    """The episodes of a source, each with a row behind a last one that has an action or a reward. Those that are changed have a name of their own."""
+    """The episodes of a source, with a row behind each last one that has an action or a reward. A changed episode has another name."""
 
     def encoded(self, paths: Collection[str]) -> LastStep:
         return LastStep(self._source.encoded(paths), self.name)
@@ -83,9 +93,7 @@ class LastStep(Wrapper):
     def without(self, paths: Collection[str]) -> Source:
         """Actions and rewards are read, and dropped once it is known whether the last row has any."""
         columns = columns_of(self._source.spec(), self.name)
-        deciding = {
-            path for path in paths if path in columns and any(is_under(path, name) for name in (ACTION, REWARD))
-        }
+        deciding = {path for path in paths if path in columns and decides_last_row(path)}
         longer = LastStep(self._source.without(set(paths) - deciding), self.name)
         return Without(longer, deciding) if deciding else longer
 
@@ -120,6 +128,6 @@ class LastStep(Wrapper):
     def _longer(episode: Episode) -> Episode:
         rows = len(episode)
         is_whole = rows > 0 and all(len(column) == rows for column in episode.columns.values())
-        if episode.faults or not is_whole or (last_row_is_added(episode) and not gaps_around(episode.id)[1]):
+        if episode.faults or not is_whole or has_added_row(episode):
             return episode  # validation judges what is broken
         return replace(repeat_last_step(episode), id=f"{episode.id}{ROW_BEHIND}")

@@ -18,7 +18,7 @@ from rlds2reverb.episode import Episode, KnownEpisode, metadata_specs
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.functions import code_digest, import_function, name_of_function
 from rlds2reverb.formats.source import IsKnown, Source, Wrapper, columns_of, spec_of
-from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, flatten, nested
+from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, flatten, nested, shape_fits
 from rlds2reverb.text import shortened
 
 _MAP = "map (--map)"
@@ -62,12 +62,12 @@ class MapFunction:
         if episode.faults:
             return episode
         try:
-            made = import_function(self.name, _MAP)(episode)
+            mapped_episode = import_function(self.name, _MAP)(episode)
         except Exception as error:
             return _failed(episode, f"{_MAP} {self.name}: {type(error).__name__}: {error}")
-        if not isinstance(made, Episode):
-            return _failed(episode, f"{_MAP} {self.name}: expected an Episode, got {shortened(repr(made))}")
-        return replace(made, id=episode.id, where=episode.where, dataset=episode.dataset)
+        if not isinstance(mapped_episode, Episode):
+            return _failed(episode, f"{_MAP} {self.name}: expected an Episode, got {shortened(repr(mapped_episode))}")
+        return replace(mapped_episode, id=episode.id, where=episode.where, dataset=episode.dataset)
 
 
 def _failed(episode: Episode, why: str) -> Episode:
@@ -94,10 +94,10 @@ class Mapped(Wrapper):
 
     def spec(self) -> Nest:
         recorded: dict[str, ArraySpec] = columns_of(self._source.spec(), self.name)
-        made: dict[str, ArraySpec] = flatten(spec_of(self._example))
+        columns: dict[str, ArraySpec] = flatten(spec_of(self._example))
         # What the function leaves alone stays as the dataset says it, such as a text or a shape that is free.
-        is_left = {path: path in recorded and _is_like(leaf, recorded[path]) for path, leaf in made.items()}
-        return nested({path: recorded[path] if is_left[path] else leaf for path, leaf in made.items()})
+        is_left = {path: path in recorded and _is_like(leaf, recorded[path]) for path, leaf in columns.items()}
+        return nested({path: recorded[path] if is_left[path] else leaf for path, leaf in columns.items()})
 
     def metadata_spec(self) -> Nest:
         return dict(metadata_specs(self._example))
@@ -124,11 +124,8 @@ class Mapped(Wrapper):
         return ((number, self._function.apply(episode)) for number, episode in self._source.at(numbers))
 
 
-def _is_like(made: ArraySpec, recorded: ArraySpec) -> bool:
-    sizes_fit = len(made.shape) == len(recorded.shape) and all(
-        size in (own, None) for own, size in zip(made.shape, recorded.shape)
-    )
-    return made.dtype == recorded.dtype and sizes_fit
+def _is_like(leaf: ArraySpec, recorded: ArraySpec) -> bool:
+    return leaf.dtype == recorded.dtype and shape_fits(leaf.shape, recorded.shape)
 
 
 def mapped(source: Source, function: MapFunction | None) -> Source:

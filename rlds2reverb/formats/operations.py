@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,7 +19,7 @@ import xxhash
 
 from rlds2reverb.episode import Array, EpisodeCut, name_of_whole
 from rlds2reverb.formats.rotations import ROW_SHAPES, NoRotation, convert_rotations
-from rlds2reverb.specs import ArraySpec, is_plain_number, same_dtype
+from rlds2reverb.specs import REAL_NUMBERS, ArraySpec, is_number, is_plain_number, same_dtype
 from rlds2reverb.text import did_you_mean
 
 KEYWORD = re.compile(r"\s*(\w+)\s*=(.*)", re.DOTALL)
@@ -29,7 +30,7 @@ class EpisodeRows:
     """The episode that columns are made for.
 
     Attributes:
-      columns: as recorded.
+      columns: path -> column, as recorded.
       count: number of rows.
       name: `Episode.id`.
       is_run: whether filters took rows of the episode out (`episode.is_run`).
@@ -54,6 +55,7 @@ class EpisodeRows:
 
 
 def _is_same_memory(column: Array, other: Array) -> bool:
+    # Values are not compared: a changed column may equal the recorded one in the rows that are left, and differ in those that went.
     return (
         column.shape == other.shape
         and column.dtype == other.dtype
@@ -63,11 +65,11 @@ def _is_same_memory(column: Array, other: Array) -> bool:
 
 
 class Unfit(Exception):
-    """What an operation expects of its inputs, which they are not."""
+    """The inputs' specs are not what an operation expects; the message says what that is."""
 
 
 class BadInput(Exception):
-    """Why rows of one input cannot be used."""
+    """An episode holds rows that an operation cannot use, in the input of this number; the message says why."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(why)
@@ -76,13 +78,13 @@ class BadInput(Exception):
 
 @dataclass(slots=True)  # not frozen: made for each short episode
 class Inputs:
-    """What an operation makes a column of: the columns [T, ...] of its inputs, of equal length."""
+    """The columns [T, ...] of an operation's inputs, of equal length."""
 
     columns: Sequence[Array]
     rows: EpisodeRows
 
     def floats(self, number: int = 0) -> Array:
-        """One of them as floats; see `_float_dtype`. Raises `BadInput` if it holds integers that floats do not hold."""
+        """The input of this number as floats; see `_float_dtype`. Raises `BadInput` for integers that these do not hold exactly."""
         column = self.columns[number]
         dtype = _float_dtype(ArraySpec((), column.dtype))
         if (reason := too_large(column, dtype)) is not None:
@@ -90,7 +92,7 @@ class Inputs:
         return column.astype(dtype, copy=False)
 
     def decided(self) -> Array:
-        """The first as floats without NaN, which is neither open nor closed."""
+        """The first input as floats. Raises `BadInput` also for NaN, which is neither open nor closed."""
         values = self.floats()
         if (is_nan := np.isnan(values)).any():
             row = int(np.argmax(is_nan.reshape(len(values), -1).any(axis=1)))
@@ -117,7 +119,7 @@ class _Parameter:
     is_named: bool = False
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -127,52 +129,38 @@ def _number(text: str) -> float:
     return value
 
 
-def _whole(text: str) -> int:
+def _parse_whole(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
         raise ValueError(f'"{text}": expected a whole number')
     return int(text)
 
 
-def _size(text: str) -> int:
+def _parse_size(text: str) -> int:
     if not re.fullmatch(r"\d{1,6}", text, re.ASCII) or not int(text):
         raise ValueError(f'"{text}": expected a size, from 1')
     return int(text)
 
 
-def _rotation(text: str) -> str:
-    if text not in ROW_SHAPES:
-        raise ValueError(f'"{text}": expected one of {", ".join(ROW_SHAPES)}{did_you_mean(text, ROW_SHAPES)}')
-    return text
+def _parse_one_of(words: Collection[str]) -> Callable[[str], str]:
+    """A parser that takes these words as they are."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(f'"{text}": expected one of {", ".join(words)}{did_you_mean(text, words)}')
+        return text
+
+    return parse
 
 
-_DTYPES = (
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-)
-
-
-def _dtype(text: str) -> str:
-    if text not in _DTYPES:
-        raise ValueError(f'"{text}": expected one of {", ".join(_DTYPES)}{did_you_mean(text, _DTYPES)}')
-    return text
+_parse_rotation, _parse_dtype = _parse_one_of(ROW_SHAPES), _parse_one_of(REAL_NUMBERS)
 
 
 def _written(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-class Operation:
-    """Something that is made of columns. What it does is the first line of the class's documentation, in which `x` is the first of them.
+class Operation(ABC):
+    """A function of columns. The first line of a class's docstring says to people what it does (`effect`); `x` is the first column there.
 
     Attributes:
       inputs: names of the columns, for `form`.
@@ -188,13 +176,13 @@ class Operation:
     lookahead = 0
     needs_whole_episode = False
 
+    @abstractmethod
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         """The spec of a row; raises `Unfit`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def make(self, inputs: Inputs, **values: Any) -> Array:
         """[T, ...]; raises `BadInput`."""
-        raise NotImplementedError
 
     @property
     def name(self) -> str:
@@ -247,7 +235,7 @@ class Operation:
             elif plain:
                 values[parameter.name] = parameter.read(plain.pop(0))
         if plain:
-            raise ValueError(f'"{plain[0]}" is too much')
+            raise ValueError(f'"{plain[0]}" is one value too many')
         for parameter in self.parameters:
             if parameter.name not in values and parameter.default is None:
                 raise ValueError(f"{parameter.name.upper()} is missing")
@@ -266,10 +254,6 @@ class Operation:
 
 
 # What operations have in common.
-
-
-def is_number(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "biuf" or dtype.name == "bfloat16"
 
 
 def _float_dtype(spec: ArraySpec) -> np.dtype[Any]:
@@ -311,10 +295,19 @@ def _vector_size(spec: ArraySpec, expected: str = "numbers, or vectors of them, 
 
 
 class _OnNumbers(Operation):
-    """Works on each number by itself, along the rows or not; the shape stays."""
+    """Works on each number by itself, along the rows or not; the shape stays.
+
+    Attributes:
+      bounds: names of the parameters of which the first is not above the second; () for none.
+    """
+
+    bounds: tuple[str, ...] = ()
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         _check_numbers(specs[0])
+        ends = [values[name] for name in self.bounds]
+        if ends != sorted(ends):
+            raise Unfit(" not above ".join(name.upper() for name in self.bounds))
         dtype = _float_dtype(specs[0])
         _check_held(list(values.values()), dtype)
         return ArraySpec(specs[0].shape, dtype)
@@ -335,12 +328,8 @@ class GripperBinarize(_OnNumbers):
     """1 above OPEN (0.95), 0 below CLOSED (0.05); what lies between takes the next value that is either; without a next one, the last row's own value."""
 
     needs_whole_episode = True
-    parameters = (_Parameter("closed", _number, 0.05), _Parameter("open", _number, 0.95))
-
-    def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
-        if values["closed"] > values["open"]:
-            raise Unfit("a bound of what is closed below that of what is open")
-        return super().spec(specs, **values)
+    parameters = (_Parameter("closed", _parse_number, 0.05), _Parameter("open", _parse_number, 0.95))
+    bounds = ("closed", "open")
 
     def make(self, inputs: Inputs, **values: Any) -> Array:
         actions = inputs.decided()
@@ -360,7 +349,7 @@ class GripperAbsolute(_OnNumbers):
     """1 (open) after x below -THRESHOLD (0.1), 0 (closed) after x above it. Between, the state stays. It starts as the opposite of the first change, or open without any."""
 
     needs_whole_episode = True
-    parameters = (_Parameter("threshold", _number, 0.1),)
+    parameters = (_Parameter("threshold", _parse_number, 0.1),)
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         if values["threshold"] < 0:
@@ -382,12 +371,8 @@ class GripperAbsolute(_OnNumbers):
 class Clip(_OnNumbers):
     """x between LOW and HIGH; what lies outside becomes the nearer of them."""
 
-    parameters = (_Parameter("low", _number), _Parameter("high", _number))
-
-    def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
-        if values["low"] > values["high"]:
-            raise Unfit("a low bound that is not above the high one")
-        return super().spec(specs, **values)
+    parameters = (_Parameter("low", _parse_number), _Parameter("high", _parse_number))
+    bounds = ("low", "high")
 
     def make(self, inputs: Inputs, **values: Any) -> Array:
         floats = inputs.floats()
@@ -397,7 +382,7 @@ class Clip(_OnNumbers):
 class Scale(_OnNumbers):
     """FACTOR * x + OFFSET (0), in the dtype of x."""
 
-    parameters = (_Parameter("factor", _number), _Parameter("offset", _number, 0.0))
+    parameters = (_Parameter("factor", _parse_number), _Parameter("offset", _parse_number, 0.0))
 
     def make(self, inputs: Inputs, **values: Any) -> Array:
         floats = inputs.floats()
@@ -452,14 +437,15 @@ class _Filled(Operation):
         row = np.array(self._values(**values), np.float32)
         return np.broadcast_to(row, (inputs.rows.count, len(row))).copy()
 
+    @abstractmethod
     def _values(self, **values: Any) -> Sequence[float]:
-        raise NotImplementedError
+        """The numbers of a row."""
 
 
 class Zeros(_Filled):
     """A vector of N zeros."""
 
-    parameters = (_Parameter("n", _size),)
+    parameters = (_Parameter("n", _parse_size),)
 
     def _values(self, **values: Any) -> Sequence[float]:
         return [0.0] * values["n"]
@@ -468,7 +454,7 @@ class Zeros(_Filled):
 class Constant(_Filled):
     """A vector of these numbers, the same in every row."""
 
-    parameters = (_Parameter("value", _number, is_many=True),)
+    parameters = (_Parameter("value", _parse_number, is_many=True),)
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         if not values["value"]:
@@ -484,7 +470,7 @@ class Constant(_Filled):
 class Pad(Operation):
     """The vector x with zeros behind it, N numbers in all."""
 
-    parameters = (_Parameter("n", _size),)
+    parameters = (_Parameter("n", _parse_size),)
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         if _vector_size(specs[0]) > values["n"]:
@@ -501,7 +487,7 @@ class Pad(Operation):
 class PadMask(Operation):
     """Which of the N numbers of pad(x, N) are numbers of x: True, and False for its padding (Octo's pad_mask, GR00T's action_mask)."""
 
-    parameters = (_Parameter("n", _size),)
+    parameters = (_Parameter("n", _parse_size),)
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         Pad().spec(specs, **values)
@@ -515,7 +501,7 @@ class PadMask(Operation):
 class Rotation(Operation):
     """Rotations, written in another way: xyzw, wxyz, euler, matrix, 6d_rows, 6d_columns or axis_angle."""
 
-    parameters = (_Parameter("from", _rotation), _Parameter("to", _rotation))
+    parameters = (_Parameter("from", _parse_rotation), _Parameter("to", _parse_rotation))
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         shape = ROW_SHAPES[values["from"]]
@@ -534,7 +520,7 @@ class Rotation(Operation):
 class Cast(Operation):
     """The same numbers in another dtype. An episode with numbers that it does not hold is a bad one."""
 
-    parameters = (_Parameter("dtype", _dtype),)
+    parameters = (_Parameter("dtype", _parse_dtype),)
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         _check_numbers(specs[0])
@@ -563,7 +549,7 @@ class Cast(Operation):
 class Reshape(Operation):
     """Each row with other sizes, such as a matrix for its nine numbers."""
 
-    parameters = (_Parameter("size", _size, is_many=True),)
+    parameters = (_Parameter("size", _parse_size, is_many=True),)
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         sizes = [size for size in specs[0].shape if size is not None]
@@ -604,7 +590,10 @@ class Rotate180(Operation):
 class Zlib(Operation):
     """Numbers of DTYPE (float32) and these sizes, of a string that zlib compressed; numbers of this kind stay as they are (TFDS' own zlib is decoded by the reader)."""
 
-    parameters = (_Parameter("size", _size, is_many=True), _Parameter("dtype", _dtype, "float32", is_named=True))
+    parameters = (
+        _Parameter("size", _parse_size, is_many=True),
+        _Parameter("dtype", _parse_dtype, "float32", is_named=True),
+    )
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         decoded = ArraySpec(values["size"], np.dtype(values["dtype"]))
@@ -681,7 +670,7 @@ class Choose(Operation):
     """One of these columns, drawn for each episode by SEED (0) and the episode's name; of texts, one that is not empty if there is any."""
 
     is_variadic = True
-    parameters = (_Parameter("seed", _whole, 0, is_named=True),)
+    parameters = (_Parameter("seed", _parse_whole, 0, is_named=True),)
 
     def spec(self, specs: Sequence[ArraySpec], **values: Any) -> ArraySpec:
         first = specs[0]
@@ -691,8 +680,9 @@ class Choose(Operation):
 
     def make(self, inputs: Inputs, **values: Any) -> Array:
         columns = inputs.columns
-        if columns[0].dtype.kind in "OSU":
+        if columns[0].dtype.kind in "OSU":  # an instruction is the same in all rows, so the first one decides
             columns = [column for column in columns if len(column) and len(column[0])] or columns
+        # By the whole episode's name, so that its runs, its copies and later passes over it have the same camera.
         key = f"{values['seed']}|{name_of_whole(inputs.rows.name)}"
         return columns[xxhash.xxh3_64_intdigest(key.encode("utf-8", "surrogatepass")) % len(columns)]
 

@@ -145,7 +145,7 @@ class Finding(ABC, Generic[T]):
             store.found[self.key] = self.value
 
 
-class Source:
+class Source(ABC):
     """A dataset as episodes. Iterating twice reads it twice, in the same order.
 
     A format implements `spec`, and `read` or `__iter__`; it overrides what else it knows. `open_source` wraps every
@@ -157,13 +157,13 @@ class Source:
 
     name: str = "source"
 
+    @abstractmethod
     def spec(self) -> Nest:
         """The steps' spec: a nest of `ArraySpec` without the time axis.
 
         Raises:
           SourceError: the dataset is empty or cannot be read, so there is nothing to derive it from.
         """
-        raise NotImplementedError
 
     def read(
         self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
@@ -337,7 +337,7 @@ class Source:
         """
         return Without(self, paths) if paths else self
 
-    def check_files(self) -> None:
+    def check_files(self) -> None:  # noqa: B027  # most sources have no files that could change
         """Compares all files of the dataset with those that were opened, for whoever had its episodes read elsewhere, by workers.
 
         Raises:
@@ -728,7 +728,6 @@ def spec_of(episode: Episode) -> Nest:
 # Items are passed in batches, because passing one costs as much as reading a short episode. A batch is full with a
 # megabyte or with its limit of items. The first batch holds one item, so that it arrives at once; the limit doubles
 # with each batch. One batch waits while the next is being filled, so at most two large items are read ahead.
-
 
 _FULL_BYTES = 1 << 20
 _MOST_ITEMS = 32

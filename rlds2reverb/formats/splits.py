@@ -27,14 +27,14 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, REWARD, Array, Episode, is_under
+from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.filtered import Rule
 from rlds2reverb.formats.identity import text_of
-from rlds2reverb.formats.last_step import last_row_is_added
+from rlds2reverb.formats.last_step import decides_last_row, last_row_is_added
 from rlds2reverb.formats.options import read_options, some_text, take_options
 from rlds2reverb.formats.source import Source, columns_of, metadata_spec_of
-from rlds2reverb.specs import flatten
+from rlds2reverb.specs import flatten, is_number
 from rlds2reverb.text import did_you_mean
 
 TRAIN, VAL = PARTS = ("train", "val")
@@ -99,8 +99,7 @@ class Split(Rule):
                     f"{source.name}: split={self.part}: expected numbers in {', '.join(_FIELDS)}, which tell episodes apart; found {', '.join(specs)}. "
                     "Name metadata or a column to split by: split_by=PATH (--split-by)"
                 )
-            judged = [path for path in specs if any(is_under(path, name) for name in (ACTION, REWARD))]
-            return {*paths, *judged} if self.is_last_real else paths
+            return {*paths, *filter(decides_last_row, specs)} if self.is_last_real else paths
         if self.by in specs:
             return (self.by,)
         metadata = flatten(metadata_spec_of(source))
@@ -159,7 +158,7 @@ def _of_first_field(paths: Collection[str]) -> list[str]:
 
 
 def _is_numeric(dtype: np.dtype[Any], dimensions: int) -> bool:
-    return (dtype.kind in "biuf" or dtype.name == "bfloat16") and dimensions <= _MOST_NUMERIC_DIMENSIONS
+    return is_number(dtype) and dimensions <= _MOST_NUMERIC_DIMENSIONS
 
 
 # In the name of a dataset of any format: `?split=val`, `?split=val,val_share=0.2,split_by=task`. Some formats have an option of the same name with

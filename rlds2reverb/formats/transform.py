@@ -15,6 +15,7 @@ from rlds2reverb.encoding import Encoding
 from rlds2reverb.episode import ACTION, is_under
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.expressions import Call, Column, Expression, expression_of
+from rlds2reverb.formats.operations import KEYWORD
 from rlds2reverb.formats.source import ALL
 from rlds2reverb.images import Size
 from rlds2reverb.text import did_you_mean
@@ -111,9 +112,8 @@ class Transform:
             raise transform_error("action", f"{self.action!r}: expected concat(PATH, PATH, ...)")
         for part in parts:
             _check_path("action", part.removeprefix("/"))
-        paths = tuple(part[1:] if part.startswith("/") else f"action/{part}" for part in parts)
-        _check_distinct("action", paths)
-        return tuple(parts)
+        _check_distinct("action", [_path_of_part(part) for part in parts])
+        return parts
 
     @cached_property
     def sizes(self) -> Mapping[str, Size]:
@@ -142,8 +142,7 @@ class Transform:
         """Path of a column -> what makes it; that of `action` among them."""
         expressions = {path: expression_of(text, f'transform: make: "{path}"') for path, text in self.make.items()}
         if self.parts:
-            paths = [part[1:] if part.startswith("/") else f"{ACTION}/{part}" for part in self.parts]
-            expressions[ACTION] = Call("concat", tuple(map(Column, paths)))
+            expressions[ACTION] = Call("concat", tuple(Column(_path_of_part(part)) for part in self.parts))
         return expressions
 
     @property
@@ -225,7 +224,6 @@ _ROWS = ("drop_first_rows", "drop_last_rows")
 OPTIONS = tuple(option.name for option in fields(Transform))
 SECTION = "transform"
 
-_OPTION = re.compile(r"\s*(\w+)\s*=(.*)", re.DOTALL)
 _PAIRS = {  # option -> how one of its pairs is written, and how people say that
     "resize": (re.compile(r"(.+?)\s*:\s*([0-9]+x[0-9]+(?::\w+)?)"), "PATH:HEIGHTxWIDTH or PATH:HEIGHTxWIDTH:METHOD"),
     "encode": (
@@ -257,7 +255,7 @@ def transform_of(like: TransformLike) -> Transform:
     if isinstance(like, Path):
         return _read(like)
     if isinstance(like, str):  # a file whose name looks like options can be written ./NAME
-        match = _OPTION.match(like)
+        match = KEYWORD.match(like)
         if match is None:
             return _read(_file_named(like))
         is_file = False
@@ -376,7 +374,7 @@ def _pairs_of(name: str, texts: Sequence[object]) -> Iterator[tuple[str, str]]:
 def _options_in(text: str) -> Iterator[tuple[str, str]]:
     name = ""
     for part in _split_outside_brackets(text):
-        match = _OPTION.fullmatch(part)
+        match = KEYWORD.fullmatch(part)
         if match is not None:
             name, part = match[1], match[2]
             if name not in OPTIONS:
@@ -437,6 +435,10 @@ def parts_of(text: str) -> tuple[str, ...] | None:
     if not text.startswith(_WRITTEN) or not text.endswith(_END):
         return None
     return tuple(part.strip() for part in text[len(_WRITTEN) : -len(_END)].split(","))
+
+
+def _path_of_part(part: str) -> str:
+    return part[1:] if part.startswith("/") else f"{ACTION}/{part}"
 
 
 def written(parts: Sequence[str]) -> str:

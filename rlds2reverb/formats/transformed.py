@@ -25,14 +25,13 @@ from rlds2reverb.episode import (
     Episode,
     KnownEpisode,
     Notice,
-    gaps_around,
     is_run,
     is_under,
     repeats_row_before,
 )
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.expressions import Call, Column, Expression, Part, Specs, Unusable, no_column
-from rlds2reverb.formats.last_step import last_row_is_added
+from rlds2reverb.formats.last_step import decides_last_row, has_added_row
 from rlds2reverb.formats.operations import EpisodeRows
 from rlds2reverb.formats.rows import zero_row
 from rlds2reverb.formats.source import ALL, IsKnown, Source, Tally, Wrapper, checked_spec
@@ -270,7 +269,7 @@ class LastRow:
     @staticmethod
     def of(transform: Transform, recipes: Mapping[str, ColumnRecipe], recorded: Specs) -> LastRow | None:
         """None where nothing is to be done, or the dataset has no actions, which would say what was added."""
-        deciding = tuple(path for path in recorded if _is_action_or_reward(path))
+        deciding = tuple(filter(decides_last_row, recorded))
         lookahead = max((expression.lookahead for expression in transform.expressions.values()), default=0)
         dropped = transform.dropped_rows[1]
         if dropped > lookahead or not any(is_under(path, ACTION) for path in deciding):
@@ -287,7 +286,7 @@ class LastRow:
             for expression in transform.expressions.values()
             if lookahead and expression.lookahead == lookahead
             for path in _columns_read_ahead(expression)
-            if not _is_action_or_reward(path)
+            if path not in deciding
         }
         return LastRow(paths, deciding, tuple(sorted(states))) if paths else None
 
@@ -300,10 +299,8 @@ class LastRow:
             or len({len(column) for column in columns.values()}) != 1
         ):
             return None
-        return (
-            not gaps_around(recorded.id)[1]
-            and last_row_is_added(recorded)
-            and repeats_row_before([columns[path] for path in self.states], len(recorded) - 1)
+        return has_added_row(recorded) and repeats_row_before(
+            [columns[path] for path in self.states], len(recorded) - 1
         )
 
     def empty(self, columns: Mapping[str, Array]) -> dict[str, Array]:
@@ -314,10 +311,6 @@ class LastRow:
                 emptied[path] = columns[path].copy()
                 emptied[path][-1:] = zero_row(columns[path])
         return emptied
-
-
-def _is_action_or_reward(path: str) -> bool:
-    return is_under(path, ACTION) or is_under(path, REWARD)
 
 
 def _columns_read_ahead(expression: Expression) -> tuple[str, ...]:
@@ -334,7 +327,7 @@ def _columns_read_ahead(expression: Expression) -> tuple[str, ...]:
 def _keeps_zeros(expression: Expression) -> bool:
     """Whether it is known to make zeros of rows without an action and a reward."""
     if isinstance(expression, Column):
-        return _is_action_or_reward(expression.path)
+        return decides_last_row(expression.path)
     if isinstance(expression, Part):
         return _keeps_zeros(expression.inner)
     return isinstance(expression, Call) and expression.name == "concat" and all(map(_keeps_zeros, expression.inputs))

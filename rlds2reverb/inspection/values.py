@@ -252,7 +252,7 @@ def statistics(
       images: whether to look at images, too: all pixels, by channel, in the values of the column.
       limit: episodes to read at most, or None for all.
       transform, encoded, encode: as for `Client.push`.
-      options: filters, `terminal_discount`, `last_reward` and `last_observation`, as for `Client.push`. Filters see the first `limit` episodes.
+      options: filters, `terminal_discount`, `last_reward`, `last_observation` and `last_step`, as for `Client.push`. Filters see the first `limit` episodes.
 
     Raises:
       SourceError: it cannot be opened or read, or filters leave nothing of it.

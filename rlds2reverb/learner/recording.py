@@ -32,7 +32,17 @@ from rlds2reverb.learner.options import check_count
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.push.options import KEEP, PushKeywords, PushOptions
 from rlds2reverb.push.plan import PushPlan
-from rlds2reverb.specs import ArraySpec, Nest, column_spec, differences, flatten, map_leaves, map_with_path, same_dtype
+from rlds2reverb.specs import (
+    ArraySpec,
+    Nest,
+    column_spec,
+    differences,
+    flatten,
+    is_float,
+    map_leaves,
+    map_with_path,
+    same_dtype,
+)
 from rlds2reverb.views.base import signature_of, wants_metadata
 from rlds2reverb.wire.codec import wire_number
 from rlds2reverb.wire.messages import ServerInfo
@@ -445,7 +455,7 @@ def value_for(path: str, value: Any, spec: ArraySpec) -> Any:
     Raises ConfigError if its dtype or shape differs, or the number does not fit.
     """
     if spec.shape == () and isinstance(value, (float, int)) and not isinstance(value, bool):
-        if spec.dtype.kind == "f" or spec.dtype.name == "bfloat16":
+        if is_float(spec.dtype):
             try:
                 return value if isinstance(value, float) else float(value)
             except OverflowError:

@@ -35,7 +35,7 @@ from rlds2reverb.prepare.conventions import Conventions, fill_absent
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.prepare.standard import Standard
-from rlds2reverb.specs import ArraySpec, column_spec, flatten
+from rlds2reverb.specs import ArraySpec, column_spec, flatten, is_number
 from rlds2reverb.text import at_index, counted, shortened, visible
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
@@ -288,7 +288,7 @@ def contents_of(
             flags.append(path)
         elif column.dtype.kind in "OSU":
             texts.append(path)
-        elif (column.dtype.kind in "biuf" or column.dtype.name == "bfloat16") and 0 not in column.shape[1:]:
+        elif is_number(column.dtype) and 0 not in column.shape[1:]:
             numbers.append(path)
         else:
             others.append(path)

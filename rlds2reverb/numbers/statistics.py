@@ -21,7 +21,7 @@ from rlds2reverb.images import FILE, kind
 from rlds2reverb.numbers.columns import ColumnStatistics, StatisticsContent, mask_of
 from rlds2reverb.numbers.forms import read_statistics, write_statistics
 from rlds2reverb.numbers.sketch import Numbers
-from rlds2reverb.specs import ArraySpec
+from rlds2reverb.specs import ArraySpec, is_number
 from rlds2reverb.text import counted, did_you_mean
 
 KEPT_BYTES = 1 << 26
@@ -211,7 +211,7 @@ class StatisticsBuilder:
 
     def _has_statistics(self, path: str, spec: ArraySpec, images: bool) -> bool:
         image = kind(spec)
-        if (spec.dtype.kind not in "biuf" and spec.dtype.name != "bfloat16") or 0 in spec.shape:
+        if not is_number(spec.dtype) or 0 in spec.shape:
             if image == FILE and images:
                 text = "images are kept encoded, so they have no statistics; leave out encoded (--encoded) and encode (--encode)"
                 self.left_out.append(Notice("no_statistics", text, 1, path, is_note=True))

@@ -42,10 +42,9 @@ from rlds2reverb.episode import (
     Array,
     Episode,
     columns_under,
-    gaps_around,
 )
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.formats.last_step import last_row_is_added, repeat_last_step
+from rlds2reverb.formats.last_step import has_added_row, repeat_last_step
 from rlds2reverb.formats.transform import AS_RECORDED, LAST_REWARDS, SHIFT
 from rlds2reverb.specs import ArraySpec, Nest
 from rlds2reverb.text import did_you_mean
@@ -96,11 +95,11 @@ class Conventions:
 
     def mends_end(self, episode: Episode) -> bool:
         """Whether `last_observation` changes the episode as recorded."""
-        return self.last_observation != AS_RECORDED and len(episode) > 1 and _has_added_row(episode)
+        return self.last_observation != AS_RECORDED and len(episode) > 1 and has_added_row(episode)
 
     def adds_row(self, episode: Episode) -> bool:
         """Whether `last_step` puts a row behind the last one."""
-        return self.last_step == REPEAT and len(episode) > 0 and not _has_added_row(episode)
+        return self.last_step == REPEAT and len(episode) > 0 and not has_added_row(episode)
 
     def apply(self, episode: Episode) -> Episode:
         """The episode with all options applied; needs at least one step and all seven fields."""
@@ -123,11 +122,6 @@ class Conventions:
             rewards = columns_under(episode.columns, REWARD)
             episode = _with(episode, {path: shifted_reward(reward) for path, reward in rewards.items()})
         return episode
-
-
-def _has_added_row(episode: Episode) -> bool:
-    # Before a gap stands a row of the middle: it was recorded, even if its action and reward are 0.
-    return not gaps_around(episode.id)[1] and last_row_is_added(episode)
 
 
 class ConventionKeywords(TypedDict, total=False):

@@ -46,19 +46,17 @@ from rlds2reverb import hooks
 from rlds2reverb.episode import (
     ACTION,
     OBSERVATION,
-    REWARD,
     Array,
     Episode,
     KnownEpisode,
     Notice,
-    gaps_around,
     is_under,
     note,
 )
 from rlds2reverb.errors import ConfigError, SourceError, ViewError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.filtered import Rules, filtered, share_findings
-from rlds2reverb.formats.last_step import LAST_STEP, LastStep, last_row_is_added
+from rlds2reverb.formats.last_step import LAST_STEP, LastStep, decides_last_row, has_added_row
 from rlds2reverb.formats.mapped import mapped
 from rlds2reverb.formats.mix import COLUMNS, EQUAL, Draw, MixedSource
 from rlds2reverb.formats.options import (
@@ -78,7 +76,7 @@ from rlds2reverb.numbers.statistics import DatasetStatistics
 from rlds2reverb.prepare.checks import check_first_reward
 from rlds2reverb.prepare.conventions import LAST_STEPS, REPEAT, ConventionKeywords, Conventions
 from rlds2reverb.prepare.options import ReadingOptions
-from rlds2reverb.specs import ArraySpec, Nest, flatten, nested
+from rlds2reverb.specs import ArraySpec, Nest, flatten, is_float, nested
 from rlds2reverb.text import counted, did_you_mean, shortened
 from rlds2reverb.views import view_from
 from rlds2reverb.views.base import View
@@ -190,9 +188,7 @@ class Normalization:
         return tuple(
             path
             for path, spec in columns.items()
-            if (is_under(path, ACTION) or is_under(path, OBSERVATION))
-            and (spec.dtype.kind == "f" or spec.dtype.name == "bfloat16")
-            and not kind(spec)
+            if (is_under(path, ACTION) or is_under(path, OBSERVATION)) and is_float(spec.dtype) and not kind(spec)
         )
 
     def make(self, statistics: DatasetStatistics, paths: Sequence[str]) -> Normalizer:
@@ -720,8 +716,16 @@ class SetSource(Wrapper):
             columns: Mapping[str, ArraySpec] = columns_of(self._source.spec(), self.name)
         return columns
 
-    def _naming(self) -> _NamesSet:
-        return _NamesSet(f'{self._whole.mixture.where}: set "{self.name}"')
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Puts the file and the set before the errors of a block."""
+        where = f'{self._whole.mixture.where}: set "{self.name}"'
+        try:
+            yield
+        except (SourceError, ConfigError) as error:
+            if where in str(error):
+                raise
+            raise SourceError(f"{where}: {error}") from error
 
     @cached_property
     def counts(self) -> tuple[int, int]:
@@ -798,9 +802,7 @@ class SetSource(Wrapper):
         if not self._whole.paths:
             return self._of(self._source.without(paths))
         # Actions and rewards say whether the last row was added, whose action stays as it is.
-        deciding = {
-            path for path in paths if any(is_under(path, name) for name in (ACTION, REWARD))
-        } & self.recorded_columns.keys()
+        deciding = {path for path in paths if path in self.recorded_columns and decides_last_row(path)}
         lighter = self._of(self._source.without(set(paths) - deciding))
         return Without(lighter, deciding) if deciding else lighter
 
@@ -835,7 +837,7 @@ class SetSource(Wrapper):
             and columns[path].dtype == recorded[path].dtype
         }
         is_whole = len({len(column) for column in columns.values()}) == 1 and len(episode) > 0
-        if normal and is_whole and not gaps_around(episode.id)[1] and last_row_is_added(episode):
+        if normal and is_whole and has_added_row(episode):
             for path, column in normal.items():
                 if is_under(path, ACTION):  # a row without an action stays one
                     column[-1:] = columns[path][-1:]
@@ -846,27 +848,12 @@ def _open_set(mixture: Mixture, name: str) -> Source:
     return mixture.sources()[name]
 
 
-class _NamesSet:
-    """Puts the name of a set before the errors in a block."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
-        if isinstance(error, (SourceError, ConfigError)) and self._where not in str(error):
-            raise SourceError(f"{self._where}: {error}") from error
-
-
 def _columns_of(normalizer: Normalizer | None) -> list[tuple[str, ColumnNormalizer]]:
     return [] if normalizer is None else [(path, normalizer[path]) for path in normalizer.columns]
 
 
 def _normal_spec(leaf: ArraySpec) -> ArraySpec:
-    is_float = leaf.dtype.kind == "f" or leaf.dtype.name == "bfloat16"
-    return ArraySpec(leaf.shape, leaf.dtype if is_float else np.dtype(np.float32))
+    return ArraySpec(leaf.shape, leaf.dtype if is_float(leaf.dtype) else np.dtype(np.float32))
 
 
 def _count(source: Source) -> tuple[int, int]:

@@ -60,7 +60,7 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.errors import ViewError
 from rlds2reverb.images import kind_of
-from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path, nested
+from rlds2reverb.specs import ArraySpec, Nest, flatten, is_float, map_with_path, nested
 from rlds2reverb.views.base import (
     CHANGES_NO_ITEM,
     MOST_MADE_UP_ROWS,
@@ -392,7 +392,7 @@ class Chunk(BaseView):
         layout: ItemLayout,
     ) -> None:
         dtype, shape = steps[path]
-        if not _is_float(dtype):
+        if not is_float(dtype):
             raise ViewError(f'chunk: relative: "{path}": expected floats, got {dtype}; integers can overflow')
         if layout.columns[path].offsets is None and base == FIRST:
             raise ViewError(f'chunk: relative=first: "{path}" has no window, so it is the first action itself')
@@ -563,10 +563,6 @@ def _relative_to(values: Array, base: str, mask: Array, at: Array, episode: Epis
     relative = wide.copy()
     relative[..., mask] -= taken[..., : len(mask)][..., mask[: taken.shape[-1]]]
     return relative.reshape(values.shape)
-
-
-def _is_float(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
 # Options as texts, and back.

@@ -126,7 +126,11 @@ for module in pkgutil.walk_packages(rlds2reverb.formats.__path__, "rlds2reverb.f
             missing[module.name] = error.name
 episode = next(iter(rlds2reverb.formats.open_source("bundled:cartpole")))
 ours = [module.__file__ for name, module in sys.modules.items() if name.startswith("rlds2reverb.")]
-print(json.dumps([missing, ours, len(episode), episode._repr_html_()]))
+try:
+    rlds2reverb.formats.open_source("mix:soup.yaml")
+except rlds2reverb.errors.SourceError as error:
+    refusal = str(error)
+print(json.dumps([missing, ours, len(episode), episode._repr_html_(), refusal]))
 """
 
 
@@ -149,10 +153,11 @@ def test_formats_work_with_the_modules_below_them_alone(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": ""}
     finished = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
-    missing, modules, length, html = json.loads(finished.stdout)
+    missing, modules, length, html, refusal = json.loads(finished.stdout)
     assert {name for name in missing.values() if name.startswith("rlds2reverb")} == set()
     assert {name for name in missing.values() if name.partition(".")[0] not in OPTIONAL} == set()
     assert all(Path(module).is_relative_to(tmp_path) for module in modules)
     assert len(modules) > 60
     assert length > 1
     assert html.startswith("<pre>Episode")
+    assert refusal.startswith("mix:soup.yaml: mixture files and statistics need the whole package rlds2reverb")

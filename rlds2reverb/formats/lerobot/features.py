@@ -23,7 +23,7 @@ import numpy as np
 
 from rlds2reverb.episode import ACTION, DISCOUNT, FLAGS, OBSERVATION, REWARD
 from rlds2reverb.errors import SourceError
-from rlds2reverb.specs import ArraySpec
+from rlds2reverb.specs import REAL_NUMBERS, ArraySpec
 from rlds2reverb.text import shortened
 
 NUMBER, TEXT, IMAGE, VIDEO, LANGUAGE = "number", "text", "image", "video", "language"
@@ -36,8 +36,6 @@ LANGUAGE_INSTRUCTION = "language_instruction"  # the column, or the feature of t
 NEXT_REWARD = "next.reward"
 OURS = "rlds2reverb"  # key of a feature's `info` that holds its column
 
-_NUMBERS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
-DTYPES = {name: np.dtype(name) for name in _NUMBERS.split()}
 MOST_AXES = 5
 _MOST_VALUES = 1 << 28  # of one step: a gigabyte of float32
 _MOST_FEATURES = 10_000
@@ -90,8 +88,8 @@ def _read_feature(where: str, name: str, entry: Mapping[str, Any], path: str) ->
     dtype = entry.get("dtype")
     kind = KINDS.get(dtype, NUMBER) if isinstance(dtype, str) else NUMBER
     shape = _read_shape(where, entry.get("shape"))
-    if kind == NUMBER and (not isinstance(dtype, str) or dtype not in DTYPES):
-        names = ", ".join((*DTYPES, *KINDS))
+    if kind == NUMBER and (not isinstance(dtype, str) or dtype not in REAL_NUMBERS):
+        names = ", ".join((*REAL_NUMBERS, *KINDS))
         raise SourceError(f"{where}: dtype {shortened(repr(dtype))} is not read; expected one of {names}")
     if kind in (IMAGE, VIDEO):
         return _read_picture(where, name, entry, path, shape)
@@ -104,7 +102,7 @@ def _read_feature(where: str, name: str, entry: Mapping[str, Any], path: str) ->
     recorded = _ours(entry).get("shape")
     if recorded in ([], [1]) and shape in ((), (1,)):
         shape = tuple(recorded)
-    return Feature(name, kind, path, shape, np.dtype(object) if kind == TEXT else DTYPES[str(dtype)])
+    return Feature(name, kind, path, shape, np.dtype(object) if kind == TEXT else REAL_NUMBERS[str(dtype)])
 
 
 def _read_picture(where: str, name: str, entry: Mapping[str, Any], path: str, shape: tuple[int, ...]) -> Feature:

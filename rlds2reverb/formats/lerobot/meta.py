@@ -27,7 +27,6 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.files import parsed_object, read_object
 from rlds2reverb.formats.lerobot import values
 from rlds2reverb.formats.lerobot.features import (
-    DTYPES,
     EPISODE_INDEX,
     NUMBER,
     TASK_INDEX,
@@ -36,6 +35,7 @@ from rlds2reverb.formats.lerobot.features import (
     task_is_column,
 )
 from rlds2reverb.formats.paths import check_link
+from rlds2reverb.specs import REAL_NUMBERS
 from rlds2reverb.text import shortened
 
 _VERSION = re.compile(r"v?(\d{1,3})\.(\d{1,3})(\.\d{1,3})?", re.ASCII)
@@ -331,7 +331,9 @@ def _read_parquet(info: Info) -> Episodes:
         name: values for name, values in stored.items() if name not in _NOT_METADATA and not name.startswith(_OF_FILES)
     }
     kinds = {name: str(tables[0].schema.field(name).type) for name in metadata}
-    dtypes = {name: DTYPES.get(_ARROW.get(kind, kind)) for name, kind in kinds.items()}  # None for other than numbers
+    dtypes = {
+        name: REAL_NUMBERS.get(_ARROW.get(kind, kind)) for name, kind in kinds.items()
+    }  # None for other than numbers
     return Episodes(info, columns, tasks, *_sort_metadata(metadata, dtypes))
 
 

@@ -30,7 +30,6 @@ from rlds2reverb.formats.lerobot import LOSSES
 from rlds2reverb.formats.lerobot.clips import VideoEncoding
 from rlds2reverb.formats.lerobot.features import (
     DONE,
-    DTYPES,
     LANGUAGE_INSTRUCTION,
     MOST_AXES,
     NEXT_REWARD,
@@ -42,7 +41,7 @@ from rlds2reverb.formats.lerobot.features import (
     TIMESTAMP,
     VIDEO,
 )
-from rlds2reverb.specs import ArraySpec, ImageSpec
+from rlds2reverb.specs import REAL_NUMBERS, ArraySpec, ImageSpec
 
 PIXELS, FILES = "pixels", "files"
 KEEP, DROP = "keep", "drop"
@@ -241,7 +240,7 @@ def _kind(spec: ArraySpec, choices: LeRobotChoices) -> str | None:
         return FILES if holds_files(spec) else None
     if spec.dtype.kind == "O":
         return TEXT if spec.shape == () else None
-    if spec.dtype.newbyteorder("=").name not in DTYPES or None in spec.shape or len(spec.shape) > MOST_AXES:
+    if spec.dtype.newbyteorder("=").name not in REAL_NUMBERS or None in spec.shape or len(spec.shape) > MOST_AXES:
         return None
     if not math.prod(size or 0 for size in spec.shape):
         return None

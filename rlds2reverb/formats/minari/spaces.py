@@ -35,13 +35,11 @@ import numpy as np
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
-from rlds2reverb.specs import ArraySpec
+from rlds2reverb.specs import REAL_NUMBERS, ArraySpec
 from rlds2reverb.text import shortened
 
 TEXT = np.dtype(object)
 
-_NUMBERS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
-_DTYPES = {name: np.dtype(name) for name in _NUMBERS.split()}
 _MOST_DEEP = 32
 _MOST_LEAVES = 10_000
 _MOST_VALUES = 1 << 28
@@ -232,9 +230,9 @@ def _members_of(kind: str, space: Mapping[str, Any]) -> Members:
 
 
 def _dtype(name: Any) -> np.dtype[Any]:
-    if name not in _DTYPES:
-        raise ValueError(f"dtype {name!r}; expected one of {', '.join(_DTYPES)}")
-    return _DTYPES[name]
+    if name not in REAL_NUMBERS:
+        raise ValueError(f"dtype {name!r}; expected one of {', '.join(REAL_NUMBERS)}")
+    return REAL_NUMBERS[name]
 
 
 def _whole(value: Any) -> int:
@@ -304,7 +302,7 @@ def is_held(spec: ArraySpec) -> bool:
     """Whether a space can have such values: numbers of one shape, or one text."""
     if spec.dtype.kind == "O":
         return spec.shape == () and spec.image is None
-    if spec.dtype.newbyteorder("=").name not in _DTYPES or None in spec.shape:
+    if spec.dtype.newbyteorder("=").name not in REAL_NUMBERS or None in spec.shape:
         return False
     return 0 not in spec.shape[:-1]  # the lists of bounds in the JSON show no axis behind one without a size
 

@@ -16,6 +16,7 @@ from rlds2reverb.episode import is_under
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.agreement import MOST, SpecFrom
 from rlds2reverb.formats.rows import REPEAT
+from rlds2reverb.specs import NUMBERS
 
 NEXT = "next/"
 DONES = frozenset({"done", "terminated", "truncated"})
@@ -115,13 +116,8 @@ def _option(key: str) -> str:
     return key.replace("/", ".")
 
 
-_ALIKE = (
-    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
-    "float16", "float32", "float64", "complex64", "complex128",
-)  # fmt: skip
-
 DTYPES: dict[str, np.dtype[Any]] = {  # Torch's name -> numpy's dtype; both keep the same bytes, little-endian on disk
-    **{f"torch.{name}": np.dtype(name) for name in _ALIKE},
+    **{f"torch.{name}": dtype for name, dtype in NUMBERS.items()},
     "torch.bfloat16": np.dtype(ml_dtypes.bfloat16),
 }
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.images import NotReadHere
-from rlds2reverb.specs import IMAGE_DTYPES, ImageSpec
+from rlds2reverb.specs import IMAGE_DTYPES, NUMBERS, ImageSpec
 from rlds2reverb.text import shortened
 
 STEPS = "steps"
@@ -37,9 +37,8 @@ _MOST_SIZE = 1 << 31
 _MOST_DEPTH = 32
 _MOST_FEATURES = 10_000  # large robot datasets have some hundred
 
-_NUMBERS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
 _DTYPES = {
-    **{name: np.dtype(name) for name in _NUMBERS.split()},
+    **NUMBERS,
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
     **dict.fromkeys(("string", "str", "object"), np.dtype(object)),
 }
