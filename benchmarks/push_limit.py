@@ -109,9 +109,6 @@ class _Read:
     def spec(self) -> Nest:
         return spec_of(Episode(self._columns[0]))
 
-    def shard(self, index: int, count: int) -> _Read:
-        raise NotImplementedError
-
     def __iter__(self) -> Iterator[Episode]:
         for number in range(self.episode_count):
             columns = self._columns[number % len(self._columns)]

@@ -36,9 +36,6 @@ class Sink:
     def close(self) -> None:
         """Has nothing to close."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError(f"the sink has no {name}")
-
 
 @dataclass(frozen=True)
 class SinkWay:

@@ -36,6 +36,7 @@ import hashlib
 import json
 import os
 import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import fields
 from types import MappingProxyType
@@ -331,7 +332,7 @@ class Extras(tuple[str, ...]):
         return tuple(name for name in self if is_under(name, METADATA))
 
 
-class BaseView:
+class BaseView(ABC):
     """What the views of this package share: `priority`, `extras` and their texts. All but `Requirements` are dataclasses.
 
     `_name` begins labels, and messages unless the view was made by another name, its `_alias`. `_reads` are the step fields that items
@@ -344,8 +345,9 @@ class BaseView:
     extras: Wanted
 
     @property
+    @abstractmethod
     def _reads(self) -> tuple[str, ...] | None:
-        raise NotImplementedError
+        """See the class."""
 
     def _settle(self, **counts: int) -> None:
         """Checks the options that all views have, and puts `Extras` in place of its extras; for `__post_init__`."""
