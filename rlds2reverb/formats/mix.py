@@ -147,14 +147,14 @@ def _checked_weights(weights: Sequence[float], parts: int) -> tuple[float, ...]:
 
 
 class Cursor:
-    """Reads a part after its first `given` episodes; begins again at its end, if it may."""
+    """Reads a part after its first `skipped` episodes; begins again at its end, if it may."""
 
-    def __init__(self, part: Source, given: int, begins_again: bool) -> None:
+    def __init__(self, part: Source, skipped: int, begins_again: bool) -> None:
         self._part, self._begins_again, self._passes = part, begins_again, 1
-        if begins_again and given and part.episode_count:
-            self._passes += given // part.episode_count
-            given %= part.episode_count
-        self._episodes = part.episodes(given)
+        if begins_again and skipped and part.episode_count:
+            self._passes += skipped // part.episode_count
+            skipped %= part.episode_count
+        self._episodes = part.episodes(skipped)
 
     def next(self) -> Episode | None:
         """The next episode; None at the end. Raises `SourceError` if it has none at all, and should begin again."""
@@ -312,17 +312,17 @@ class MixedSource(Source):
 
     def _episodes(self, first: int) -> Iterator[Episode]:
         """The episodes from this number on; those before it are read where parts do not know their number of episodes."""
-        self.spec()
-        drawing, given = Drawing(self._draw, len(self._parts)), [0] * len(self._parts)
+        self.spec()  # refuses parts that differ, before an episode is read
+        drawing = Drawing(self._draw, len(self._parts))
         if self._counts is None:
-            return self._draw_episodes(drawing, given, first)
+            return self._draw_episodes(drawing, [0] * len(self._parts), first)
         return self._draw_episodes(drawing, drawing.pass_over(self._counts, first), 0)
 
-    def _draw_episodes(self, drawing: Drawing, given: Sequence[int], unread: int) -> Iterator[Episode]:
-        """The episodes that are still to be drawn, after the parts gave so many; the first `unread` of them are left out."""
+    def _draw_episodes(self, drawing: Drawing, skipped: Sequence[int], unread: int) -> Iterator[Episode]:
+        """The episodes that are still to be drawn, after the first ones of each part are `skipped`; the next `unread` are drawn, but left out."""
         tallies = tuple(Tally(part.name) for part in self._parts)
         self._readings[:] = [tallies]
-        cursors = [Cursor(part, skipped, self._length is not None) for part, skipped in zip(self._read, given)]
+        cursors = [Cursor(part, count, self._length is not None) for part, count in zip(self._read, skipped)]
         while (part := drawing.part()) is not None:
             episode = cursors[part].next()
             if episode is None:
@@ -388,8 +388,8 @@ class MixedSource(Source):
 
     @cached_property
     def _left_out(self) -> tuple[str, ...]:
-        every = {path for spec in self._specs for path in flatten(spec)}
-        return tuple(sorted(every - set(self._common)))
+        all_paths = {path for spec in self._specs for path in flatten(spec)}
+        return tuple(sorted(all_paths - set(self._common)))
 
     @cached_property
     def _signs(self) -> Sequence[str]:

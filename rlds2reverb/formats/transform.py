@@ -97,6 +97,7 @@ class Transform:
                 raise transform_error("make", f'"{path}" is part of "{above[0]}"; make one of them')
         if self.parts and ACTION in self.make:
             raise transform_error("make", f'"{ACTION}" is made by the operation action as well; write one of them')
+        # In one way of writing, so that transforms that do the same are equal and have one label.
         object.__setattr__(self, "action", written(self.parts) if self.parts else "")
         object.__setattr__(self, "make", {path: self.expressions[path].text for path in self.make})
         object.__setattr__(self, "resize", {path: str(size) for path, size in self.sizes.items()})
@@ -346,17 +347,17 @@ def _from_text(text: str) -> Transform:
         values.setdefault(name, []).append(value)
     options: dict[str, Any] = {}
     try:
-        for name, each in values.items():
+        for name, texts in values.items():
             if name in ("select", "drop"):
-                options[name] = each
-            elif name in _ROWS and len(each) == 1 and re.fullmatch(r"\d{1,9}", each[0], re.ASCII):
-                options[name] = int(each[0])
+                options[name] = texts
+            elif name in _ROWS and len(texts) == 1 and re.fullmatch(r"\d{1,9}", texts[0], re.ASCII):
+                options[name] = int(texts[0])
             elif name in _PAIRS:
-                options[name] = _mapping(name, list(_pairs_of(name, each)))
-            elif len(each) > 1:
-                raise transform_error(name, f"expected one value, got {', '.join(each)}")
+                options[name] = _mapping(name, list(_pairs_of(name, texts)))
+            elif len(texts) > 1:
+                raise transform_error(name, f"expected one value, got {', '.join(texts)}")
             else:
-                options[name] = each[0]
+                options[name] = texts[0]
         return Transform(**options)
     except ConfigError as error:
         raise ConfigError(f'"{text}": {error}') from error

@@ -331,9 +331,8 @@ def _read_parquet(info: Info) -> Episodes:
         name: values for name, values in stored.items() if name not in _NOT_METADATA and not name.startswith(_OF_FILES)
     }
     kinds = {name: str(tables[0].schema.field(name).type) for name in metadata}
-    dtypes = {
-        name: REAL_NUMBERS.get(_ARROW.get(kind, kind)) for name, kind in kinds.items()
-    }  # None for other than numbers
+    # None for other than numbers.
+    dtypes = {name: REAL_NUMBERS.get(_ARROW.get(kind, kind)) for name, kind in kinds.items()}
     return Episodes(info, columns, tasks, *_sort_metadata(metadata, dtypes))
 
 
