@@ -378,6 +378,7 @@ class ServerPart:
             if self._queue is None and not self._is_stopped and not self.server.missing and info is not None:
                 options = self._options
                 if options.samples is not None:
+                    # A number from the start, since `allow` only adds to one; the options take none below 1.
                     options = replace(options, samples=max(1, self._owed))
                 self._queue = ServerQueue(self.server.transport, info, table_of(info, self._table), options)
                 self._passed = 0

@@ -76,6 +76,7 @@ class MixOptions:
         check_count("batch_size", self.batch_size)
         check_seed(self.seed)
         rank, world_size = check_rank("mix", self.rank, self.world_size)
+        # As `check_rank` makes them: numbers of Python, since the counts of a state are made with them, and a state is JSON.
         vars(self).update(rank=rank, world_size=world_size)
         for name in ("samples", "draws"):
             if getattr(self, name) is not None:
@@ -558,6 +559,7 @@ class PartChoices:
 
     def go_to(self, made: int) -> None:
         """Goes to the place after `made` draws."""
+        # RandomState cannot jump: the draws before the place are made again.
         self._random, self.made = np.random.RandomState(self._seed), 0
         while self.made < made:
             self.take(min(_AT_ONCE, made - self.made))

@@ -619,6 +619,7 @@ class BackgroundCall(Generic[T]):
             self._future.set_result(self._call())
         except Exception as error:  # not handled here: raised in the thread that wants the result
             self._future.set_exception(error)
+        # Only now, with the result there: whoever sees `is_over` must not wait for it.
         with self._changed:
             self._over_at = time.monotonic()
             self._changed.notify_all()

@@ -246,6 +246,7 @@ class OpenEpisode:
         """The episode's columns, with the flags that the steps do not hold."""
         rows = columns.rows
         recorded = columns.finished()
+        # `max_steps` cut the recording before this part, so its first step says that it is not the first; the part is an episode of its own.
         if self._pieces and IS_FIRST in recorded:
             recorded[IS_FIRST][0] = True
         at = np.arange(rows)
@@ -302,6 +303,7 @@ class EpisodeWriter(OpenEpisode):
         self._needs_metadata = wants_metadata([output.view for output in options.outputs])
         self._steps = None if options.spec is None else steps_of_spec(options.spec)
         self._episodes: dict[str, OpenEpisode] = {}
+        # Which metadata there are shows with the first episode, so where items hold some, that opens the stream.
         if self._steps is not None and not self._needs_metadata:
             self._start(self._steps)
 
@@ -549,6 +551,7 @@ class SendingThread:
             self._rows += len(prepared.episode)
             now = time.monotonic()
             self._put_at, self._pause = now, now - self._put_at
+            # Not for every episode: the thread takes all that wait together, and waking it takes time from the environment loop.
             if len(self._waiting) == 1 or self._has_enough():
                 self._changed.notify_all()
 
@@ -617,6 +620,7 @@ class SendingThread:
                 if self._pause < _KEPT_SECONDS:
                     self._changed.wait_for(self._has_enough, _KEPT_SECONDS)
                 together = self._take_together()
+                # Episodes that wait may have been put before the drain was requested, so they are sent first.
                 drains = 0 if together else self._drains_requested
                 is_over = self._is_closing and not together
         if together:

@@ -98,6 +98,7 @@ def _have_good_structure(episodes: Sequence[Episode], columns: Columns) -> bool:
         for path, column in episode.columns.items():
             if len(column) != rows or kinds.get(path) != (column.dtype, column.shape[1:]):
                 return False
+    # The first one for all: the checks of structure look at dtypes and shapes, and in these the others are like it.
     return not any(True for check in _STRUCTURE for _ in check(first, columns))
 
 

@@ -217,6 +217,7 @@ def ending_of(episode: Episode, conventions: Conventions = Conventions()) -> End
 def _has_leapt(episode: Episode) -> bool:
     """Whether the last observation has a value other than zero, and a leap leads to it."""
     observations = numeric_observations(episode)
+    # An end of zeros only has a code of its own, "zero_last_observation", which no other episode is needed for.
     return any(np.any(column[-1]) for column in observations.values()) and leaps(observations)
 
 

@@ -364,6 +364,7 @@ def open_mixture(name: str) -> MixedSource:
         raise SourceError(str(error)) from error
 
 
+# By context: two threads may open one file at the same time, which is no file within itself.
 _being_opened: ContextVar[tuple[Path, ...]] = ContextVar("being_opened", default=())
 
 
@@ -386,6 +387,7 @@ def _opening(where: str) -> Iterator[None]:
 
 def _of_file(path: Path, options: Mapping[str, Any]) -> Mixture:
     shipped = SHIPPED / "open_x" / "mixtures" / path.name
+    # A file of this name goes before the shipped one, as with transforms.
     if path.parent == Path("open_x") and not _exists(path) and _exists(shipped):
         path = shipped
     from rlds2reverb import strict_yaml  # loads PyYAML
@@ -581,6 +583,7 @@ class _OpenMixture:
     """The sets of a mixture, opened, and what reading them finds out."""
 
     def __init__(self, mixture: Mixture) -> None:
+        # Without a rule, only as a store: workers get from it what the sets' own rules found out, and counts and statistics.
         self.mixture, self.store = mixture, Rules()
         self.store.known = vars(mixture).get(_KNOWN, {})
         self.parts = [SetSource.open(self, entry) for entry in mixture.sets]
@@ -700,6 +703,7 @@ class SetSource(Wrapper):
         return SetSource(source, whole, entry, (counts, statistics))
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # With its mixture, for the statistics of other sets may normalise it.
         return _open_set, (self._whole.mixture, self.name)
 
     def _of(self, source: Source) -> SetSource:
@@ -780,6 +784,7 @@ class SetSource(Wrapper):
         digest = hashlib.sha256(self._entry.columns_label.encode())
         for path, column in _columns_of(normalizer):
             for values in (column.center, column.scale, column.low, column.high, column.mask):
+                # As text, which has every bit of a float64 and no byte order.
                 digest.update(f"{path}|{np.asarray(values, np.float64).tolist()}".encode())
         return f"|set={digest.hexdigest()[:12]}"
 

@@ -318,6 +318,7 @@ def _encode_bound(target: Any, bound: Any) -> None:
     target.tensor_shape.SetInParent()
     for size in values.shape:
         target.tensor_shape.dim.add(size=size)
+    # Not compressed: TensorFlow's own code reads signatures; only the tensors of chunks are in Reverb's form.
     target.tensor_content = values.tobytes()
 
 

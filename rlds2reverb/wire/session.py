@@ -100,6 +100,7 @@ class Session:
         flights = [self._waiting.pop(key, None) for key in item_keys.tolist()]
         unknown = 0
         for flight, count in Counter(flights).items():
+            # A key that waits in the outbox counts as unknown, too: this stream has not carried its item.
             if flight is None or not flight.sent:
                 unknown += count
             else:
@@ -117,6 +118,7 @@ class Session:
     def lost(self) -> None:
         """The stream broke: all that is in flight will be sent again."""
         while self._flights:
+            # From behind, so that the outbox has them in the order in which they were sent.
             flight = self._flights.pop()
             # Resent whole, also where some keys came back: its items refer to its chunks, and a new stream has none.
             for key in flight.request.item_keys.tolist():

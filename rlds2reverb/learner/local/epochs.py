@@ -196,6 +196,7 @@ class InOrderEpoch:
             block = next(self._blocks, None)
             if block is None:
                 return None
+            # Episodes before the position were read again for the buffer alone: their other items came already.
             if block.number >= self._episode:
                 self._current, self._episode, self._item = block, block.number, 0
         item = self._current, self._item

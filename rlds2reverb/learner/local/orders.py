@@ -60,6 +60,7 @@ class ShuffleBuffer(Generic[_T]):
             return None
         place = self._draw() * count >> _BITS
         self.drawn += 1
+        # Taken from the end, which moves no other item: a draw costs the same with a buffer of any size.
         self.held[place], self.held[-1] = self.held[-1], self.held[place]
         return self.held.pop(), count
 

@@ -76,6 +76,7 @@ class ItemWindow:
                 for place, value in zip(at.tolist(), values):
                     column[place] = value
         self._keys[at], self._priorities[at], self._is_there[at] = taken.keys, taken.priorities, True
+        # A mean of the episode's items: it only has to say what is left when the window is cut.
         self._bytes[at] = taken.nbytes // len(at)
         self.nbytes += taken.nbytes
 

@@ -108,6 +108,7 @@ class RequestBuilder:
         # Chunks behind the last one that an item needs are not sent: rows at the end that are in no item.
         items, chunks = episode.items.tolist(), episode.chunks[: int(episode.last_chunk.max(initial=-1)) + 1]
         size = sum(map(len, items)) + sum(map(len, chunks))
+        # The usual case: an episode that fits into one request needs no chunks of others, so nothing has to be counted item by item.
         if items and len(items) <= self.limits.items and size <= self.limits.bytes:
             if self._is_full(0.5) and not self._has_room(len(items), size):
                 yield from self.flush()  # an episode in one request is worth one that is half full
@@ -130,6 +131,7 @@ class RequestBuilder:
             if stop == at.item and self._draft.items:
                 yield from self.flush()
                 continue
+            # At least one item: a request that is empty will never have more room for it.
             self._append(at, max(stop, at.item + 1))
             if self._is_full():
                 yield from self.flush()

@@ -217,6 +217,7 @@ class NativeBuilder:
                 self._group, done = None, 1
                 self._add_plain(sample, full)
             elif not done:
+                # Of another layout than the group, or unusual: the next round finds out, with no group.
                 self._end_group()
             else:
                 self.waiting += done
@@ -233,6 +234,7 @@ class NativeBuilder:
         # Where the last batch had one layout, this one will too: a group of the whole batch goes on over responses, and nothing is joined.
         alike = self._reader.alike(first, left)
         is_open = self._are_alike and first + alike == count
+        # Memory is kept for groups that begin a batch, nearly always whole ones. Parts of a batch have many sizes, and are let go when they are joined.
         empty: Any = self._memory.empty if left == self._batch_size else np.empty
         return native.Group(layout, left if is_open else alike, empty)
 

@@ -160,6 +160,7 @@ class Reader:
                 begun = _helper(os.getpid()).submit(self._library.reader_decode, self._handle)
         # Both threads take chunks from one list, and ctypes releases the lock of the interpreter meanwhile.
         self._library.reader_decode(self._handle)
+        # A helper that has not begun by now would find nothing left to decode, so it is not waited for.
         if begun is not None and not begun.cancel():
             begun.result()
         return int(_checked(count) or 0)
