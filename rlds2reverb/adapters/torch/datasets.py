@@ -92,6 +92,7 @@ class LocalDataset(OrderedDataset):
 
     def make_local(self, options: LocalOptions, share: Share | None) -> Local:
         """Batches of the source. A process opens it once, and counts its items once, whatever number of passes it makes."""
+        # A forked process opens its own: files that it shared with its parent would share their positions, too.
         if self._opened is None or self._opened[0] != os.getpid():
             self._opened = os.getpid(), open_for_local(self.source, self.view, options)
         return Local(self._opened[1], options, share)

@@ -7,6 +7,7 @@ state holds what the data and their order are, as far as it is known where the s
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from numbers import Integral
@@ -76,6 +77,7 @@ class CountedDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any w
         Raises:
           ConfigError: the pass begins at a position that this worker was not given.
         """
+        # A StatefulDataLoader gave it to this worker alone, so no other one knows of it.
         is_own = self._loaded is not None and not self._load
         self._here = started = self.passes.begin(count_in({"epoch": 0, **self._loaded}, "epoch") if is_own else None)  # type: ignore[dict-item]
         position = self._loaded if is_own or (started.load and started.load == self._load) else None
@@ -107,7 +109,7 @@ class CountedDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any w
         return True
 
 
-class OrderedDataset(CountedDataset):
+class OrderedDataset(CountedDataset, ABC):
     """Batches in one order, which workers make in turn: with any number of them the loader gives the same batches in the same order.
 
     Each pass over the loader has an order of its own: its number is the epoch. It goes up by itself; `set_epoch` sets it.
@@ -178,6 +180,7 @@ class OrderedDataset(CountedDataset):
             self._load_position(position)
             return
         position = self._ahead(position, count_in({STEPS_SINCE: 0, **state}, STEPS_SINCE), *sizes)
+        # It is of all workers now, and the first of them has the next batch.
         position.update(turn=0, workers=0)
         if state.get(_IS_FINISHED) is True:
             position = self._front(position["epoch"] + 1)
@@ -205,10 +208,11 @@ class OrderedDataset(CountedDataset):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_position": None}
 
+    @abstractmethod
     def identity(self) -> dict[str, Any]:
         """What is known of the data and their order before anything is opened, as plain values."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open_at(self, stack: ExitStack, position: State, turn: int, workers: int) -> Local | Mix:
         """Opens the batches of a worker at a position.
 
@@ -221,15 +225,14 @@ class OrderedDataset(CountedDataset):
         Raises:
           ConfigError: the position is of other data.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def skip_others(self, batches: Local | Mix, count: int) -> None:
         """Passes over so many batches of other workers, where the worker's batches have them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin_epoch(self, batches: Local | Mix, epoch: int) -> None:
         """Goes to the front of the pass of this epoch."""
-        raise NotImplementedError
 
     def restore(self, batches: Local | Mix, position: State) -> None:
         """Takes batches that were just opened to a position, and compares the data."""
@@ -257,17 +260,13 @@ class OrderedDataset(CountedDataset):
 
     def _front(self, epoch: int) -> State:
         """The begin of the pass of this epoch."""
-        sizes = {"batch_size": self.options.batch_size, "world_size": self.options.world_size}
-        position: dict[str, Any] = {
-            "epoch": epoch,
-            "samples": 0,
-            "at": None,
-            "ahead": [],
-            "turn": 0,
-            "workers": 0,
-            **sizes,
-        }
-        return state_of(_KIND, self.identity(), _VERSION, data=self.passes.data, **position)
+        position: State = {"epoch": epoch, "samples": 0, "at": None, "ahead": [], "turn": 0, "workers": 0}
+        return state_of(_KIND, self.identity(), _VERSION, data=self.passes.data, **position, **self._sizes)
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        """As a state has them."""
+        return {"batch_size": self.options.batch_size, "world_size": self.options.world_size}
 
     def _start_of_latest(self) -> State:
         """Where the pass that began last began; where none did, where the next one begins."""
@@ -284,20 +283,15 @@ class OrderedDataset(CountedDataset):
         batch_size, world_size = batch_size or self.options.batch_size, world_size or self.options.world_size
         if not count:
             return dict(position)
+        # As numbers of batches: they are passed over once the data are open, in `restore`.
         ahead = [list(run) for run in position["ahead"]]
         if ahead and ahead[-1][1:] == [batch_size, world_size]:
             ahead[-1][0] += count
         else:
             ahead.append([count, batch_size, world_size])
-        own_sizes = {"batch_size": self.options.batch_size, "world_size": self.options.world_size}
         samples = position["samples"] + count * batch_size * world_size
-        return {
-            **position,
-            "samples": samples,
-            "ahead": ahead,
-            "data": position["data"] or self.passes.data,
-            **own_sizes,
-        }
+        data = position["data"] or self.passes.data
+        return {**position, "samples": samples, "ahead": ahead, "data": data, **self._sizes}
 
 
 class _Position:

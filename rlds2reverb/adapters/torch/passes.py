@@ -134,6 +134,7 @@ class Passes:
 
     @data.setter
     def data(self, fingerprint: str) -> None:
+        # The same 64 bits as a signed number: the shared tensor is of int64.
         self._numbers[_DATA] = np.array(int(fingerprint, 16), np.uint64).astype(np.int64)
 
     def _join(self, info: Any, started: PassStart) -> PassStart | None:
@@ -142,6 +143,7 @@ class Passes:
         count = count + 1 if pid == os.getpid() else 1
         self._own = os.getpid(), count
         seed = int(info.seed) - info.id
+        # Only a private attribute says how many processes were started; 0 without it.
         process = (getattr(multiprocessing.current_process(), "_identity", None) or (0,))[-1] - info.id
         row = self._tensor.numpy()[hash_of("pass", str(seed), str(count)) % _ROWS]
         is_same = row[_IS_SET] and (row[_SEED], row[_COUNT], row[_WORKERS]) == (seed, count, info.num_workers)

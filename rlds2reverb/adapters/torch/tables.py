@@ -108,6 +108,7 @@ class TableDataset(CountedDataset):
         states = [check_state(inner, _KIND, {"table": self.table}, _VERSION) for inner in states_in(state, _KIND)]
         if not states:
             raise ConfigError(f"load_state_dict: {shortened(repr(state), 80)}: expected what state_dict() gave")
+        # `before` counts for all workers, and each state has it; `given` is of one worker.
         before = max(count_in(inner, "before") for inner in states)
         came = sum(count_in(inner, "given") for inner in states)
         world_size = count_in(states[0], "world_size")
@@ -168,6 +169,7 @@ class TableDataset(CountedDataset):
         with ExitStack() as stack:
             for batch in self.sample(stack, options):
                 mapped = self.apply_map(batch)
+                # Before the yield: a StatefulDataLoader asks for the state while this generator waits in it.
                 self._came += batch.size
                 yield mapped
 

@@ -81,6 +81,7 @@ def on_host(values: Any) -> Array:
     if not isinstance(values, torch.Tensor):
         return np.asarray(values)
     host = values.detach().cpu()
+    # numpy has no bfloat16, and a double holds every smaller float.
     array: Array = (host.double() if host.is_floating_point() else host).numpy()
     return array
 
@@ -93,6 +94,7 @@ def tensor_of(values: Any, device: Any = None) -> Any:
     if not array.flags.writeable or min(array.strides, default=0) < 0:  # PyTorch has no such tensors
         array = array.copy()
     if array.dtype == _BFLOAT16:
+        # `from_numpy` takes no dtype of ml_dtypes.
         tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     else:
         tensor = torch.from_numpy(array)
