@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,33 +33,42 @@ from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, column_spec, flatten, 
 from rlds2reverb.text import line_of
 
 
-class LazyImage(bytes):
-    """A picture that is decoded when a batch needs it, in place of a file's bytes: a frame of a video. Its bytes say which picture it is.
+class ImageLoader(Protocol):
+    """Decodes pictures that are best decoded together, such as frames of one video."""
 
-    It lives in the process that made it, so only batches of `local` have it: no table, no file.
+    def load(self, images: Sequence[LazyImage], size: Size | None) -> None:
+        """Sets `pixels` of these images, which are its own. Raises `SourceError` if they cannot be decoded."""
+
+
+class LazyImage(bytes):
+    """A picture that is decoded when a batch needs it, in place of a file's bytes: a frame of a video.
+
+    It is `bytes` so that it can stand wherever a file's bytes stand in a column; the bytes themselves mean nothing. It lives in the
+    process that made it, so only batches of `local` have it: no table, no file.
 
     Attributes:
+      loader: decodes it.
+      row: which of the loader's pictures it is.
       shape: [height, width, channels] of the whole picture.
       pixels: [height, width, channels], decoded at `size`; None before, and again after a batch has it, unless it was loaded in advance.
       size: that `pixels` were resized to; None for the whole picture.
     """
 
+    loader: ImageLoader
+    row: int
     shape: tuple[int, int, int]
     pixels: Array | None = None
     size: Size | None = None
 
-    def load(self, images: Sequence[LazyImage], size: Size | None) -> None:
-        """Sets `pixels` of these images, which are of this one's `group`. Raises `SourceError` if they cannot be decoded."""
-        raise NotImplementedError
-
-    @property
-    def group(self) -> int:
-        """Equal for images that are best decoded together."""
-        raise NotImplementedError
+    @classmethod
+    def of(cls, loader: ImageLoader, row: int, shape: tuple[int, int, int]) -> LazyImage:
+        image = cls(b"image")
+        image.loader, image.row, image.shape = loader, row, shape
+        return image
 
 
 def load_images(images: Iterable[LazyImage], size: Size | None) -> list[LazyImage]:
-    """Decodes those images that are not loaded, each once, group by group; returns them.
+    """Decodes those images that are not loaded, each once, all of a loader together; returns them.
 
     Raises:
       SourceError: one cannot be decoded.
@@ -69,9 +78,9 @@ def load_images(images: Iterable[LazyImage], size: Size | None) -> list[LazyImag
     for image in images:
         if id(image) not in loaded and (image.pixels is None or image.size != size):
             loaded[id(image)] = image
-            groups.setdefault(image.group, []).append(image)
+            groups.setdefault(id(image.loader), []).append(image)
     for group in groups.values():
-        group[0].load(group, size)
+        group[0].loader.load(group, size)
         for image in group:
             image.size = size
     return list(loaded.values())

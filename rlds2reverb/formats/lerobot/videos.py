@@ -90,18 +90,19 @@ class Clip:
         return pictures
 
     def lazy_frames(self) -> Array:
-        """[T] of `VideoFrame`: the frames of the rows, not decoded yet. Raises `BrokenEpisode` as `frames` does for what a look at the file shows."""
+        """[T] of `LazyImage`: the frames of the rows, not decoded yet. Raises `BrokenEpisode` as `frames` does for what a look at the file shows."""
         with self._open():
             pass
         rows = np.empty(len(self.seconds), object)
-        rows[:] = [VideoFrame.of(self, row) for row in range(len(rows))]
+        height, width, channels = self.feature.shape
+        rows[:] = [LazyImage.of(self, row, (height, width, channels)) for row in range(len(rows))]
         return rows
 
-    def load(self, frames: Sequence[VideoFrame], size: Size | None) -> None:
+    def load(self, images: Sequence[LazyImage], size: Size | None) -> None:
         """Decodes the frames of some rows, and the groups of pictures that these are in. Raises as `frames`."""
-        of_row: dict[int, list[VideoFrame]] = {}
-        for frame in frames:
-            of_row.setdefault(frame.row, []).append(frame)
+        of_row: dict[int, list[LazyImage]] = {}
+        for image in images:
+            of_row.setdefault(image.row, []).append(image)
         rows = np.array(sorted(of_row, key=lambda row: float(self.seconds[row])))
         seconds = self.seconds[rows]
         try:
@@ -113,8 +114,8 @@ class Clip:
                     if pixels.shape != self.feature.shape:
                         raise self._broken(f"a frame of the shape {pixels.shape}; expected {self.feature.shape}")
                     pixels = pixels if size is None else resize_images(pixels[None], size)[0]
-                    for frame in of_row[int(rows[at])]:
-                        frame.pixels = pixels
+                    for image in of_row[int(rows[at])]:
+                        image.pixels = pixels
         except NoFrame as missing:
             raise self._no_frame(missing, rows) from missing
 
@@ -180,26 +181,6 @@ class Clip:
 
     def _broken(self, why: str) -> BrokenEpisode:
         return BrokenEpisode(self.feature.path, f"{self.path}: {why}")
-
-
-class VideoFrame(LazyImage):
-    """A row's frame of a clip, see `LazyImage`."""
-
-    clip: Clip
-    row: int
-
-    @classmethod
-    def of(cls, clip: Clip, row: int) -> VideoFrame:
-        frame = cls(b"frame")
-        frame.clip, frame.row, frame.shape = clip, row, clip.feature.shape  # type: ignore[assignment]  # of three numbers
-        return frame
-
-    @property
-    def group(self) -> int:
-        return id(self.clip)
-
-    def load(self, images: Sequence[LazyImage], size: Size | None) -> None:
-        self.clip.load([image for image in images if isinstance(image, VideoFrame)], size)
 
 
 def check_library() -> None:
