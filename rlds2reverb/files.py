@@ -39,6 +39,29 @@ def can_be_replaced(path: Path) -> bool:
     return can_be_written(path) and (not path.exists() or path.is_file())
 
 
+def check_can_be_replaced(path: Path, name: object, error: type[ConfigError] | type[WriteError] = WriteError) -> None:
+    """Refuses a place where `whole_or_none` can put no file: called before the work that would be lost at its end.
+
+    Args:
+      name: of the file, in the message, such as "--html page.html".
+
+    Raises:
+      error: no file can be put there.
+    """
+    # The unfinished file lies beside the target of a link, in a folder that may be closed where the file itself is open.
+    if can_be_replaced(path) and can_be_replaced(unfinished_file(path)):
+        return
+    if path.is_dir():
+        reason = "it is a folder"
+    elif path.exists() and not path.is_file():
+        reason = "it is a device or a pipe"
+    elif path.exists() and not can_be_written(path):
+        reason = "the file there is write-protected"
+    else:
+        reason = "its folder is not there, or cannot be written"
+    raise error(f"{name}: no file can be written there: {reason}; name another file")
+
+
 @contextmanager
 def writing(name: object, way_out: str) -> Iterator[None]:
     """Turns the system's error into ours when a file cannot be written.

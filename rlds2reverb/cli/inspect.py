@@ -20,6 +20,7 @@ from rlds2reverb.cli.options import (
     open_dataset,
     option_words,
     quiet_option,
+    read_pairs,
     repeat_option,
     scale_options,
     source_argument,
@@ -30,7 +31,7 @@ from rlds2reverb.cli.options import (
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.extras import Lazily, needing
-from rlds2reverb.files import can_be_replaced, unfinished_file
+from rlds2reverb.files import check_can_be_replaced
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.formats.options import is_mixture_file, is_url
 from rlds2reverb.formats.registry import SOURCES
@@ -179,6 +180,7 @@ def command(
         _check_server_package()
     name = table or "replay"
     views = views_of_tables(into, table, view, view_config) or {name: choose_view(source, view, view_config)}
+    # What is proposed below spells the view, and without this it would say two_step.
     if view is None and not into and view_config is None and is_mixture_file(source):
         view = spell_view(views[name])
     page, against, seed = given.pop("html"), given.pop("against"), given.pop("seed")
@@ -186,11 +188,12 @@ def command(
         _check_place(page)
     elif seed is not None:
         raise ConfigError("--seed is of the page; give --html FILE, too")
-    statistics_file, chosen_statistics = _choose_statistics(given, against, views)
+    statistics = _choose_statistics(given, against, views)
+    statistics_choice = None if statistics is None else statistics[1]
     options = EpisodeOptions(encoded=encoded, transform=transform, **given)
     watch = None if page is None and against is None else partial(_collector, seed or 0)
     read = partial(
-        inspect_dataset, views, limit, options, watch, choose_executor(workers, ray), quiet, chosen_statistics
+        inspect_dataset, views, limit, options, watch, choose_executor(workers, ray), quiet, statistics_choice
     )
     inspection = read(source)
     inspections = [inspection]
@@ -212,10 +215,10 @@ def command(
         written = _page_of(list(map(_dataset, inspections, configs)), seed or 0)
         _write_page(page, written)
         output.talk(f"wrote {page}: {len(written) / 1e6:.2f} MB")
-    if statistics_file is not None and inspection.statistics is not None:
-        form, path = statistics_file
-        inspection.statistics.write(path, form, {} if chosen_statistics is None else chosen_statistics.names)
-        output.talk(f"wrote {path}: statistics in the form of {form}")
+    if statistics is not None and inspection.statistics is not None:
+        path, choice = statistics
+        inspection.statistics.write(path, choice.form, choice.names)
+        output.talk(f"wrote {path}: statistics in the form of {choice.form}")
     if server_config:
         findings = inspection.findings
         for code in findings.codes():  # on stderr, where it is seen when stdout goes to a file
@@ -246,16 +249,18 @@ def command(
 
 def _choose_statistics(
     given: dict[str, Any], against: str | None, views: Mapping[str, View]
-) -> tuple[tuple[str, Path] | None, StatisticsChoice | None]:
-    """Takes the options of statistics out of `given`: form and file, and of what they are; None without them."""
+) -> tuple[Path, StatisticsChoice] | None:
+    """Takes the options of statistics out of `given`: the file, and of what they are; None without them."""
     file, of, images = given.pop("statistics"), given.pop("statistics_of"), given.pop("image_statistics")
-    names = _names_of_statistics(given.pop("statistics_names"))
+    names = read_pairs(
+        "--statistics-names", "KEY=PATH, such as state=observation/joints", given.pop("statistics_names")
+    )
     if file is None:
         if of is not None or images or names:
             raise ConfigError(
                 "--statistics-of, --statistics-names and --image-statistics are of statistics; give --statistics FILE, too"
             )
-        return None, None
+        return None
     if against is not None:
         raise ConfigError("--statistics are of one dataset; leave out --against")
     if of == "items" and len(views) != 1:
@@ -267,24 +272,8 @@ def _choose_statistics(
     else:
         path = Path(file)
         form = form_of(path)
-    if not can_be_replaced(path) or not can_be_replaced(unfinished_file(path)):
-        raise ConfigError(
-            f"--statistics {file}: no file can be written there; its folder must exist, and let you write in it. A file that is there is replaced, "
-            "but no folder, device or pipe"
-        )
-    return (form, path), StatisticsChoice(images, of == "items", form, names)
-
-
-def _names_of_statistics(texts: Sequence[str]) -> dict[str, str]:
-    names: dict[str, str] = {}
-    for text in texts:
-        key, sign, path = text.partition("=")
-        if not (key and sign and path):
-            raise ConfigError(f'--statistics-names "{text}": expected KEY=PATH, such as state=observation/joints')
-        if key in names:
-            raise ConfigError(f'--statistics-names: "{key}" stands twice')
-        names[key] = path
-    return names
+    check_can_be_replaced(path, f"--statistics {file}", ConfigError)
+    return path, StatisticsChoice(images, of == "items", form, names)
 
 
 def _print_datasets(folder: str, as_json: bool) -> None:

@@ -17,7 +17,7 @@ from rlds2reverb.cli.options import json_option
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
-from rlds2reverb.files import can_be_replaced, whole_or_none, writing
+from rlds2reverb.files import check_can_be_replaced, whole_or_none, writing
 from rlds2reverb.look.accounts import journal_cells
 from rlds2reverb.servers.journal import JournalEntry, State, process_text
 from rlds2reverb.text import counted
@@ -68,6 +68,8 @@ def command(table: str | None, last: int | None, parquet: Path | None, as_json: 
 
     `rlds2reverb serve` keeps the journal in its checkpoints, so it comes back with the data that it describes. Other Reverb servers have none.
     """
+    if parquet is not None:
+        _check_parquet(parquet)
     with open_client(**connection) as client:
         entries = client.journal()
         infos = client.servers()
@@ -107,11 +109,18 @@ def _print_lines(entries: Sequence[Entry], has_servers: bool) -> None:
     output.print_columns(rows, has_heads=True)
 
 
+def _check_parquet(path: Path) -> None:
+    """Raises ConfigError without the library, and WriteError where no file can be put: before a server is asked."""
+    with needing("a file for SQL", "parquet", ConfigError):
+        import pyarrow.parquet  # noqa: F401
+    check_can_be_replaced(path, f"--parquet {path}")
+
+
 def _write_parquet(path: Path, entries: Sequence[Entry]) -> None:
     """A row an entry; times as timestamps, options and refusals as JSON."""
-    with needing("a file for SQL", "parquet", ConfigError):
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     moment = pa.timestamp("us", "UTC")
     kinds = {"began": moment, "ended": moment, "tables": pa.list_(pa.string())}
     kinds |= dict.fromkeys(
@@ -130,9 +139,6 @@ def _write_parquet(path: Path, entries: Sequence[Entry]) -> None:
     columns = {
         name: pa.array([value(entry, name) for entry in entries], kinds.get(name, pa.string())) for name in names
     }
-    with writing(f"--parquet {path}", "choose another file"):
-        # pyarrow removes what it failed to write, a device as well, so it gets a file of ours, which takes the other one's place.
-        if not can_be_replaced(path):
-            raise OSError("not a file that can be written, in a folder that exists")
-        with whole_or_none(path) as unfinished:
-            pq.write_table(pa.table(columns), str(unfinished))
+    way_out = "a file from before stays. Make room or name another file, and run the same again"
+    with writing(f"--parquet {path}", way_out), whole_or_none(path) as unfinished:
+        pq.write_table(pa.table(columns), str(unfinished))

@@ -119,15 +119,23 @@ def views_of_tables(into: Sequence[str], *others: object) -> dict[str, View]:
     """Table -> view, as --into names them; {} without it. `others` are --table, --view and --view-config, which do not go with it."""
     if into and any(others):
         raise ConfigError("--into names tables with their views; leave out --table, --view and --view-config")
-    views: dict[str, View] = {}
-    for text in into:
-        table, separator, view = text.partition("=")
-        if not (table and separator and view):
-            raise ConfigError(f'--into "{text}": expected TABLE=VIEW')
-        if table in views:
-            raise ConfigError(f'--into: table "{table}" stands twice')
-        views[table] = read_view(Path(view[1:])) if view.startswith("@") else view_of(view)
-    return views
+    return {
+        table: read_view(Path(view[1:])) if view.startswith("@") else view_of(view)
+        for table, view in read_pairs("--into", "TABLE=VIEW", into).items()
+    }
+
+
+def read_pairs(option: str, expected: str, texts: Sequence[str]) -> dict[str, str]:
+    """Key -> value of an option KEY=VALUE that is repeated. Raises ConfigError for a part that is missing, and a key that stands twice."""
+    values: dict[str, str] = {}
+    for text in texts:
+        key, _, value = text.partition("=")
+        if not key or not value:
+            raise ConfigError(f'{option} "{text}": expected {expected}')
+        if key in values:
+            raise ConfigError(f'{option}: "{key}" stands twice')
+        values[key] = value
+    return values
 
 
 def _click_option(option: Option, command: CommandOption) -> Callable[[Command], Command]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlds2reverb.episode import REWARD
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.files import can_be_replaced, unfinished_file, whole_or_none, writing
+from rlds2reverb.files import check_can_be_replaced, whole_or_none, writing
 from rlds2reverb.inspection.inspection import InspectedOutput, Inspection
 from rlds2reverb.look.charts import (
     Dataset,
@@ -485,11 +485,7 @@ def check_place(path: Path) -> None:
     """Raises `ConfigError` where no file can be written, before anything is read."""
     if str(path) == "-":
         raise ConfigError("--html -: a page does not go to stdout; name a file")
-    if not can_be_replaced(path) or not can_be_replaced(unfinished_file(path)):
-        raise ConfigError(
-            f"--html {path}: no file can be written there; its folder must exist, and let you write in it. "
-            "A file that is there is replaced, but no folder, device or pipe"
-        )
+    check_can_be_replaced(path, f"--html {path}", ConfigError)
 
 
 def write_page(path: Path, page: bytes) -> None:

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.errors import ConfigError, WriteError
+from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import Lazily, needing
-from rlds2reverb.files import can_be_replaced, unfinished_file, whole_or_none, writing
+from rlds2reverb.files import check_can_be_replaced, whole_or_none, writing
 from rlds2reverb.look.contents import Contents
 from rlds2reverb.look.pictures import png_file
 from rlds2reverb.look.player import page
@@ -70,11 +70,7 @@ def saver(path: Path, frames: int | None, fps: int) -> Callable[[Contents], str]
     for library, extra in kind.libraries.items():
         with needing(f"writing {path.suffix.lower()}", extra, ConfigError):
             importlib.import_module(library)
-    if not (can_be_replaced(path) and can_be_replaced(unfinished_file(path))):
-        reason = "its folder is not there, or cannot be written"
-        if path.exists() and not path.is_file():
-            reason = "it is a folder" if path.is_dir() else "it is no file"
-        raise WriteError(f"--save {path}: cannot be written: {reason}; name another file")
+    check_can_be_replaced(path, f"--save {path}")
 
     def save(contents: Contents) -> str:
         with writing(f"--save {path}", _WAY_OUT), whole_or_none(path) as unfinished:

@@ -148,7 +148,7 @@ def read_records(
 
 
 def tidy(transport: Transport, table: str, seconds: float = 60.0) -> None:
-    """Joins items with few records when there are many; records are kept. Two that do this at a time do no harm.
+    """Joins items with few records when there are many; records are kept. Two processes that do this at once do no harm.
 
     An item is deleted only once another one that has its records is confirmed.
 

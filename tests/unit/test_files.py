@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rlds2reverb.errors import WriteError
+from rlds2reverb.errors import ConfigError, WriteError
 from rlds2reverb.files import (
     append_whole,
     can_be_replaced,
     can_be_written,
+    check_can_be_replaced,
     remove_whole,
     sync,
     whole,
@@ -57,6 +58,30 @@ def test_only_files_give_way(tmp_path: Path) -> None:
     assert can_be_replaced(tmp_path / "new")
     assert not can_be_replaced(tmp_path / "pipe")
     assert not can_be_replaced(Path(os.devnull))
+
+
+def test_a_place_for_no_file_is_refused_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "missing" / "file")
+    for name in ("file", "new"):
+        check_can_be_replaced(tmp_path / name, name)
+    reasons = {
+        ".": "a folder",
+        "pipe": "a device or a pipe",
+        "link": "its folder is not there",
+        "missing/x": "its folder",
+    }
+    for name, reason in reasons.items():
+        with pytest.raises(ConfigError, match=rf"^--save x: no file can be written there: (it is )?{reason}"):
+            check_can_be_replaced(tmp_path / name, "--save x", ConfigError)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path / "file")
+    with pytest.raises(WriteError, match="write-protected"):
+        check_can_be_replaced(tmp_path / "file", "--save x")
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    with pytest.raises(WriteError, match="its folder"):
+        check_can_be_replaced(tmp_path / "file", "--save x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "pipe"]
 
 
 def test_an_error_of_the_system_becomes_ours_and_keeps_its_number(tmp_path: Path) -> None:

@@ -71,7 +71,8 @@ def test_a_file_for_sql_has_a_row_an_entry(run: Run, tmp_path: Path) -> None:
         pipe = tmp_path / "pipe"
         os.mkfifo(pipe)
         for refused in (pipe, tmp_path / "missing" / "x"):
-            code, _, said = run("journal", "--server", server.address, "--parquet", str(refused))
-            assert (code, str(refused) in said) == (6, True)
+            # Port 1: it is refused before a server is asked.
+            code, _, said = run("journal", "--server", "localhost:1", "--parquet", str(refused))
+            assert (code, f"--parquet {refused}: no file can be written there" in said) == (6, True)
         assert sorted(tmp_path.iterdir()) == [path, pipe]
         assert pipe.is_fifo()

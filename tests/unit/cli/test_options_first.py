@@ -82,6 +82,7 @@ def files(tmp_path: Path) -> Path:
         (("--table", "t", "--view-config", "FILES/none.yaml"), 2, "none.yaml"),
         (("--table", "t", "--table", "t"), 2, "named twice"),
         (("--into", "t"), 2, "expected TABLE=VIEW"),
+        (("--into", "t=two_step", "--into", "t=transition"), 2, '--into: "t" stands twice'),
         ((), 2, "name the tables to fill"),
         (("--table", "t", "--header", "none"), 2, "expected NAME=VALUE"),
         (("--table", "t", "--tls-ca", "FILES/none.pem"), 2, "cannot be read"),

@@ -207,7 +207,7 @@ def test_the_command_writes_the_file_and_prints_it(tmp_path: Path) -> None:
         (["--statistics", "openpie:file"], 'did you mean "openpi"'),
         (["--image-statistics"], "give --statistics FILE, too"),
         (["--statistics-names", "state=observation"], "give --statistics FILE, too"),
-        (["--statistics", "openpi:file", "--statistics-names", "state"], "expected KEY=PATH"),
+        (["--statistics", "openpi:file", "--statistics-names", "state"], "expected KEY=PATH, such as"),
         (["--statistics", "openpi:file", "--statistics-names", "state=obs"], '"state" is column "obs", which has no'),
         (["--statistics", "octo:file", "--statistics-names", "state=reward"], "are of action and proprio"),
         (["--statistics", "file", "--statistics-names", "state=reward"], "all columns by their paths"),
