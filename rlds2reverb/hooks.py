@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rlds2reverb.errors import SourceError
-
 
 def _repr_in_html(thing: object) -> str:
     from html import escape
@@ -26,6 +24,9 @@ formats_from_above: Callable[[], Iterable[Any]] = tuple
 
 
 def _refuse(source: Any) -> Any:
+    # Not at the top: `import rlds2reverb` loads this module and no other one.
+    from rlds2reverb.errors import SourceError
+
     raise SourceError(
         f"{getattr(source, 'name', source)}: mixture files and statistics need the whole package rlds2reverb, and not rlds2reverb.formats alone; "
         "a mix can name its parts: mix:SOURCE|SOURCE"

@@ -211,7 +211,7 @@ def test_the_command_writes_the_file_and_prints_it(tmp_path: Path) -> None:
         (["--statistics", "openpi:file", "--statistics-names", "state=obs"], '"state" is column "obs", which has no'),
         (["--statistics", "octo:file", "--statistics-names", "state=reward"], "are of action and proprio"),
         (["--statistics", "file", "--statistics-names", "state=reward"], "all columns by their paths"),
-        (["--statistics", "/nowhere/at/all/file"], "its folder must exist"),
+        (["--statistics", "/nowhere/at/all/file"], "its folder is not there"),
         (["--statistics", "file", "--against", "bundled:cartpole"], "leave out --against"),
         (
             ["--statistics", "file", "--statistics-of", "items", "--into", "a=two_step", "--into", "b=two_step"],
