@@ -153,9 +153,16 @@ NO_ANSWER = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
 """Statuses of a call that no server has answered."""
 
 
+_NOT_ALLOWED = (
+    "; what stands before the server does not let this client make this call: give the certificate of a role that may (--tls-cert and "
+    "--tls-key, credentials=), or ask who runs the server"
+)
+
+
 def stream_error(address: str, doing: str, status: str, details: str | None) -> TransportError:
     """The error of a stream that ended with this status; `doing` says what it was for, such as `INSERTING`."""
-    return TransportError(f"server {address}, {doing}: {status}: {details}", retryable=status in RETRYABLE)
+    hint = _NOT_ALLOWED if status == "PERMISSION_DENIED" else ""
+    return TransportError(f"server {address}, {doing}: {status}: {details}{hint}", retryable=status in RETRYABLE)
 
 
 def call_error(address: str, doing: str, status: str, details: str | None, seconds: float) -> TransportError:

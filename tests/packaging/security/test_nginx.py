@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -149,10 +150,28 @@ def reverb_server(forks: Forks) -> Iterator[Embedded]:
 @pytest.fixture(scope="module")
 def gateway(nginx: str, folder: Path, certificates: Path, reverb_server: Embedded) -> Iterator[Gateway]:
     """The shipped configuration, with a port and a server of this test."""
+    with run_gateway(nginx, folder, reverb_server.port) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def gateway_with_roles(
+    nginx: str, certificates: Path, reverb_server: Embedded, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gateway]:
+    """The same with the shipped roles."""
+    folder = tmp_path_factory.mktemp("roles")
+    (folder / "certificates").symlink_to(certificates)
+    with run_gateway(nginx, folder, reverb_server.port, access="roles.conf") as running:
+        yield running
+
+
+@contextmanager
+def run_gateway(nginx: str, folder: Path, upstream: int, access: str = "access.conf") -> Iterator[Gateway]:
     shutil.copy(NGINX_FOLDER / "nginx.conf", folder)
+    shutil.copy(NGINX_FOLDER / access, folder / "access.conf")
     port = free_port()
     (folder / "listen.conf").write_text(f"listen 127.0.0.1:{port} ssl http2;\n")
-    (folder / "upstream.conf").write_text(f"server 127.0.0.1:{reverb_server.port};\n")
+    (folder / "upstream.conf").write_text(f"server 127.0.0.1:{upstream};\n")
     user = "user root; " if os.getuid() == 0 else ""  # pytest's folders are closed to others
     paths = ["-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", "/dev/stderr"]
     log_file = folder / "log"
@@ -298,6 +317,72 @@ def test_with_the_right_certificate_the_command_pushes_the_same_items(
     done = run_cli("status", "--server", gateway.address, "--json", *options)
     assert done.returncode == 0, done.stderr
     assert TABLE in done.stdout
+
+
+CALLS = {
+    "ServerInfo",
+    "InitializeConnection",
+    "SampleStream",
+    "InsertStream",
+    "MutatePriorities",
+    "Reset",
+    "Checkpoint",
+}
+"""Of Reverb's service. Source: reverb_service.proto."""
+
+SAMPLES = {"ServerInfo", "InitializeConnection", "SampleStream"}
+MAY_CALL = {
+    "/OU=reader/CN=ada": SAMPLES,
+    "/OU=learner/CN=ada": SAMPLES | {"MutatePriorities"},
+    "/O=lab/OU=pusher": SAMPLES | {"InsertStream"},
+    "/CN=ada/OU=operator": CALLS,
+    "/CN=ada": set[str](),
+    "/OU=operators": set[str](),
+    "/CN=x,OU=operator": set[str](),  # a name that reads like a role
+}
+
+
+def make_certificate(folder: Path, name: str, subject: str) -> Identity:
+    """Of the authority, for a client."""
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -CA ca.crt -CAkey ca.key "
+        f"-addext basicConstraints=critical,CA:FALSE -keyout {name}.key -out {name}.crt -subj"
+    )
+    subprocess.run([*command.split(), subject], cwd=folder, check=True, capture_output=True, timeout=60)
+    return Identity.of(folder, name)
+
+
+@pytest.mark.parametrize("subject", MAY_CALL)
+def test_a_role_may_make_its_calls_and_no_others(gateway_with_roles: Gateway, certificates: Path, subject: str) -> None:
+    identity = make_certificate(certificates, f"role-{list(MAY_CALL).index(subject)}", subject)
+    with grpc.secure_channel(gateway_with_roles.address, identity.credentials()) as channel:
+        refused = {call for call in CALLS if is_denied(channel, f"/deepmind.reverb.ReverbService/{call}")}
+        assert refused == CALLS - MAY_CALL[subject]
+        # Whatever else nginx could take for an allowed call is passed on as it is, or refused.
+        for path in ("x/../ServerInfo", "ServerInfo?x", "serverinfo", "ServerInfo/Reset"):
+            assert is_denied(channel, f"/deepmind.reverb.ReverbService/{path}") == (MAY_CALL[subject] != CALLS)
+
+
+def is_denied(channel: grpc.Channel, path: str) -> bool:
+    """Whether the call, of one empty message, ends with PERMISSION_DENIED, and not in any other way."""
+    try:
+        channel.unary_unary(path)(b"", timeout=20)
+    except grpc.RpcError as error:
+        return error.code() is grpc.StatusCode.PERMISSION_DENIED
+    return False
+
+
+def test_a_push_that_a_role_may_not_make_says_so_and_stores_nothing(
+    gateway_with_roles: Gateway, reverb_server: Embedded, certificates: Path
+) -> None:
+    before = items_behind(reverb_server)
+    identity = make_certificate(certificates, "reader", "/OU=reader")
+    with rlds2reverb.connect(gateway_with_roles.address, identity.credentials()) as client:
+        with pytest.raises(TransportError, match='the role "reader" may not call InsertStream') as caught:
+            client.push(DATASET, TABLE, again=True)
+    assert not caught.value.retryable
+    assert "give the certificate of a role that may (--tls-cert and --tls-key, credentials=)" in str(caught.value)
+    assert items_behind(reverb_server) == before
 
 
 def test_a_server_that_is_gone_is_said_in_words(gateway: Gateway, reverb_server: Embedded, certificates: Path) -> None:
