@@ -134,6 +134,13 @@ class PushJournal:
                     tidy_journal(server.transport, self._plan.infos[server.address])
                 except Exception as failure:  # all entries are there; the next push joins them
                     LOG.warning("server %s: its journal could not be tidied: %s", server.address, failure)
+        if error is not None:
+            # A server that refuses the push, as a gateway does, refuses its entry as well: the error says it.
+            self._unwritten = {
+                address: reason for address, reason in self._unwritten.items() if reason != reason_of(error)
+            }
+        for address, reason in self._unwritten.items():
+            LOG.warning("server %s: its journal could not be written: %s", address, reason)
 
     @contextmanager
     def _noted(self, server: Server) -> Iterator[None]:
@@ -142,7 +149,6 @@ class PushJournal:
             yield
         except Exception as error:
             self._unwritten[server.address] = reason_of(error)
-            LOG.warning("server %s: its journal could not be written: %s", server.address, reason_of(error))
 
 
 def note_reset(servers: Servers, table: str) -> None:

@@ -153,15 +153,22 @@ NO_ANSWER = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
 """Statuses of a call that no server has answered."""
 
 
-_NOT_ALLOWED = (
-    "; what stands before the server does not let this client make this call: give the certificate of a role that may (--tls-cert and "
-    "--tls-key, credentials=), or ask who runs the server"
-)
+_REFUSED_BEFORE_THE_SERVER = {
+    "PERMISSION_DENIED": (
+        "; what stands before the server does not let this client make this call: give the certificate of a role that may "
+        "(--tls-cert and --tls-key, credentials=), or ask who runs the server"
+    ),
+    "UNAUTHENTICATED": (
+        "; what stands before the server takes only clients that it knows: give a certificate of its authority (--tls-cert and "
+        "--tls-key, credentials=)"
+    ),
+}
+"""By status, how to go on. Reverb itself has neither (docs/runbook/roles.md)."""
 
 
 def stream_error(address: str, doing: str, status: str, details: str | None) -> TransportError:
     """The error of a stream that ended with this status; `doing` says what it was for, such as `INSERTING`."""
-    hint = _NOT_ALLOWED if status == "PERMISSION_DENIED" else ""
+    hint = _REFUSED_BEFORE_THE_SERVER.get(status, "")
     return TransportError(f"server {address}, {doing}: {status}: {details}{hint}", retryable=status in RETRYABLE)
 
 
