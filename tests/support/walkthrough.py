@@ -41,8 +41,9 @@ INSTALLS = re.compile(
     r"(python3\.\d+ -m venv|\. \.venv/bin/activate|(?:[\w.-]+/bin/|uv )?pip install|mkdir [\w-]+ && cd|docker compose) ?.*"
 )
 MEASURED = re.compile(
+    r"\d+ (?:s|min) ago|just now|\b[0-9a-f]{12}\b|"
     r"(?<![\w.])[\d,]+(\.\d+)?(?= (items/s|episodes/s|MB in|s\b))|(?<=loss )\d+\.\d+|(?<=error )\d+\.\d+|(?<=key )\d+|(?<=bytes=)\d+|[\d,]+(?= encoded)"
-    r"|(?<=^bytes )[\d,]+|(?<=^bytes: )\d+|(?<=^seconds )[\d.]+|[\d,]+(?= bytes( \(|$))|(?<=expected )\d+(?= \()|\b[0-9a-f]{32}\b|\d+(?= s ago)"
+    r"|(?<=^bytes )[\d,]+|(?<=^bytes: )\d+|(?<=^seconds )[\d.]+|[\d,]+(?= bytes( \(|$))|(?<=expected )\d+(?= \()|\b[0-9a-f]{32}\b"
 )
 PROGRESS = re.compile(r"\S.*  (ETA )?\d+:\d\d:\d\d( +waiting)?$")
 SAMPLED = re.compile(r"(?<=\]) .* \(\S+ to \S+\)$")
