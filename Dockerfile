@@ -19,20 +19,19 @@ RUN python3 -m venv /build \
  && /build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r /src/requirements/build.txt \
  && python3 -m venv --without-pip /opt/replay
 
-# Hashes are checked here; what comes as source is built with the tools above, not with what an index has today.
-# TensorFlow's headers are for compilers only.
+# Hashes are checked here.
 COPY requirements/server.txt /src/requirements/
-RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --require-hashes \
-      -r /src/requirements/server.txt --wheel-dir /wheels \
- && /build/bin/pip --python /opt/replay/bin/python install --no-cache-dir --no-index --no-deps /wheels/*.whl \
- && rm -r /wheels /opt/replay/lib/python3.11/site-packages/tensorflow/include
+RUN /build/bin/pip --python /opt/replay/bin/python install --no-cache-dir --no-deps --require-hashes --only-binary :all: \
+      -r /src/requirements/server.txt
 
 COPY pyproject.toml hatch_build.py README.md LICENSE /src/
 COPY rlds2reverb /src/rlds2reverb
 COPY server/replay_server /src/server/replay_server
 COPY configs/open_x /src/configs/open_x
+# Of Reverb and TensorFlow only the libraries stay that a server loads.
 RUN RLDS2REVERB_COMPILE=require /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheels /src \
- && /build/bin/pip --python /opt/replay/bin/python install --no-cache-dir --no-index --no-deps /wheels/*.whl
+ && /build/bin/pip --python /opt/replay/bin/python install --no-cache-dir --no-index --no-deps /wheels/*.whl \
+ && /opt/replay/bin/python -B -m replay_server.environment /opt/replay/lib/python3.11/site-packages
 
 
 FROM ${BASE_IMAGE} AS replay
@@ -79,12 +78,14 @@ ENTRYPOINT ["tini", "--"]
 CMD ["python", "-m", "replay_server", "--config", "/etc/replay/server.yaml"]
 
 
-# What a learner with TF-Agents adds to it (docker-compose.yml, the service "learner"), in a folder of its own.
+# What a learner with TF-Agents adds to it (docker-compose.yml, the service "learner"), in a folder of its own that comes first: TensorFlow
+# and Reverb whole. What comes as source is built with the tools above, not with what an index has today.
 FROM build AS build-learner
 COPY requirements/learner.txt /src/requirements/
 RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --require-hashes \
       -r /src/requirements/learner.txt --wheel-dir /learner-wheels \
- && /build/bin/pip install --no-cache-dir --no-index --no-deps --target /opt/learner /learner-wheels/*.whl
+ && /build/bin/pip install --no-cache-dir --no-index --no-deps --target /opt/learner /learner-wheels/*.whl \
+ && rm -r /learner-wheels /opt/learner/tensorflow/include
 
 
 FROM replay AS learner
@@ -98,10 +99,12 @@ HEALTHCHECK NONE
 CMD ["python", "/opt/learners/bc_tf_agents.py", "--server", "replay:8000"]
 
 
-# The pusher alone: the command with every format, on a small Python, without TensorFlow and without the server.
+# The pusher alone: the command on a small Python, without TensorFlow and without the server. PUSHER_FORMATS=common reads and writes RLDS,
+# Minari, D4RL, robomimic, RLlib's JSON and msgpack, pickles and npz; with "all" also Parquet, Arrow, videos (LeRobot) and buckets.
 FROM ${PUSHER_BASE_IMAGE} AS build-pusher
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
-COPY requirements/build.txt requirements/pusher.txt /src/requirements/
+ARG PUSHER_FORMATS=common
+COPY requirements/build.txt requirements/pusher-*.txt /src/requirements/
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends gcc libc6-dev \
@@ -110,37 +113,51 @@ RUN apt-get update \
  && /build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r /src/requirements/build.txt \
  && python3 -m venv --without-pip /opt/pusher \
  && /build/bin/pip --python /opt/pusher/bin/python install --no-cache-dir --no-deps --require-hashes --only-binary :all: \
-      -r /src/requirements/pusher.txt
+      -r "/src/requirements/pusher-${PUSHER_FORMATS}.txt"
 COPY pyproject.toml hatch_build.py README.md LICENSE /src/
+COPY requirements/server.txt /src/requirements/
 COPY rlds2reverb /src/rlds2reverb
 COPY server/replay_server /src/server/replay_server
 COPY configs/open_x /src/configs/open_x
+COPY scripts/slim-packages /src/scripts/
 RUN RLDS2REVERB_COMPILE=require /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheels /src \
- && /build/bin/pip --python /opt/pusher/bin/python install --no-cache-dir --no-index --no-deps /wheels/*.whl
+ && /build/bin/pip --python /opt/pusher/bin/python install --no-cache-dir --no-index --no-deps /wheels/*.whl \
+ && python3 -B /src/scripts/slim-packages /opt/pusher/lib/python3.13/site-packages
 
 
-# The package tools of the base image have nothing to do here. The folder takes ledgers, quarantines and conversions.
-FROM ${PUSHER_BASE_IMAGE} AS pusher
+# The system of the pusher: the base without its package tools, which have nothing to do here.
+FROM ${PUSHER_BASE_IMAGE} AS pusher-system
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
-ARG VERSION
-LABEL org.opencontainers.image.title="rlds2reverb pusher" \
-      org.opencontainers.image.description="The command rlds2reverb with every format, without TensorFlow" \
-      org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.documentation="docs/cli.md"
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates tini \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt/* \
- && python3 -c 'import shutil, sysconfig; from pathlib import Path; \
-    [shutil.rmtree(path) for name in ("pip*", "setuptools*", "wheel*") for path in Path(sysconfig.get_path("purelib")).glob(name)]; \
-    shutil.rmtree(Path(sysconfig.get_path("stdlib"), "ensurepip"))' \
- && rm -f /usr/local/bin/pip* /usr/local/bin/idle3* /usr/local/bin/wheel \
  && groupadd --gid 10001 pusher \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/pusher --shell /usr/sbin/nologin pusher \
- && install --directory --owner 10001 --group 10001 /var/lib/pusher
+ && install --directory --owner 10001 --group 10001 /var/lib/pusher \
+ && python3 -c 'import shutil, sysconfig; from pathlib import Path; \
+    [shutil.rmtree(path) for name in ("pip*", "setuptools*", "wheel*") for path in Path(sysconfig.get_path("purelib")).glob(name)]; \
+    [shutil.rmtree(Path(sysconfig.get_path("stdlib"), name), ignore_errors=True) \
+     for name in ("ensurepip", "idlelib", "pydoc_data", "tkinter", "turtledemo")]' \
+ && rm -rf /usr/local/bin/pip* /usr/local/bin/idle3* /usr/local/bin/wheel /usr/local/include /usr/local/lib/python3.13/config-* \
+ && (dpkg-query --show --showformat '${Package}\n' \
+     | grep -xE 'adduser|apt|bsdutils|debconf|e2fsprogs|gpgv|libapt-pkg6.0|libcom-err2|libdb5.3|libext2fs2|libgcrypt20|libgnutls30|libgpg-error0|libhogweed6|libidn2-0|libnettle8|libp11-kit0|libpam-modules|libpam-modules-bin|libpam-runtime|libseccomp2|libsemanage2|libsemanage-common|libsepol2|libss2|libtasn1-6|libunistring2|logsave|login|mount|openssl|passwd|perl-base|sysvinit-utils|util-linux|util-linux-extra|usr-is-merged' \
+     | xargs dpkg --purge --force-all) \
+ && rm -rf /var/lib/apt /var/cache/* /var/log/* /etc/apt /usr/share/doc /usr/share/info /usr/share/man /usr/share/locale \
+      /usr/share/zoneinfo/right /usr/lib/*/gconv
+
+
+# All in one layer, so that what was removed is not there.
+FROM scratch AS pusher
+ARG VERSION
+LABEL org.opencontainers.image.title="rlds2reverb pusher" \
+      org.opencontainers.image.description="The command rlds2reverb with its formats, without TensorFlow" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.documentation="docs/cli.md"
+COPY --from=pusher-system / /
 COPY --from=build-pusher /opt/pusher /opt/pusher
-ENV PATH=/opt/pusher/bin:${PATH} \
+ENV PATH=/opt/pusher/bin:/usr/local/bin:/usr/bin:/bin \
+    LANG=C.UTF-8 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 USER 10001:10001

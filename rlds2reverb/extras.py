@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import platform
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,9 @@ ON_ANY_PYTHON = frozenset(
 )
 """Extras for every Python that the core runs on."""
 
+_WITH_REVERB = frozenset({"all", "dev", "server", "tf-agents"})
+"""Extras that bring dm-reverb, which has packages for Linux on x86-64 alone."""
+
 
 @dataclass(frozen=True)
 class Lazily:
@@ -63,15 +67,32 @@ def how_to_install(*extras: str) -> str:
             "that library exists for Linux and for Macs with ARM processors only; have the dataset written as TFRecords"
         )
     running = sys.version_info[:2]
-    if running in PYTHONS or ON_ANY_PYTHON.issuperset(extras):
-        package = _installable()
+    with_reverb = not _WITH_REVERB.isdisjoint(extras)
+    if ON_ANY_PYTHON.issuperset(extras) or (running in PYTHONS and (reverb_exists() or not with_reverb)):
+        package = installable()
         where = "" if package else ", where PATH is a clone of rlds2reverb"
         return f'install with: pip install "{package or "PATH"}[{",".join(extras)}]"{where}'
     pythons = " and ".join(f"{major}.{minor}" for major, minor in PYTHONS)
-    return f"this part runs on Python {pythons} only, and this is Python {running[0]}.{running[1]}"
+    this = f"Python {running[0]}.{running[1]}" + ("" if reverb_exists() or not with_reverb else f" on {_system()}")
+    return f"this part runs on Python {pythons}{' on Linux x86-64' if with_reverb else ''} only, and this is {this}"
 
 
-def _installable() -> str | None:
+def reverb_exists() -> bool:
+    """Whether dm-reverb has packages for this system and processor; for which Pythons, `PYTHONS` says."""
+    return sys.platform == "linux" and platform.machine() == "x86_64"
+
+
+def _system() -> str:
+    return f"{ {'darwin': 'macOS', 'win32': 'Windows', 'linux': 'Linux'}.get(sys.platform, sys.platform) } {platform.machine()}"
+
+
+def find_uv() -> str | None:
+    """The program uv: on PATH, or beside the interpreter."""
+    beside = Path(sys.executable).with_name("uv")
+    return shutil.which("uv") or (str(beside) if beside.is_file() else None)
+
+
+def installable() -> str | None:
     """What pip takes as this package: the clone or file that it was installed from, its name if an index was asked; None if that is gone."""
     import json  # these are loaded for an error only
     from importlib.metadata import PackageNotFoundError, distribution

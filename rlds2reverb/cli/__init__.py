@@ -22,13 +22,14 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
+from rlds2reverb.cli.elsewhere import NoReverbHere
 from rlds2reverb.cli.output import Answer, Part, outliving_readers, talk, wants_json
 from rlds2reverb.cli.sections import HelpContext
 from rlds2reverb.errors import (
@@ -51,7 +52,7 @@ from rlds2reverb.errors import (
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.block_cache import BYTES_VARIABLE, CACHE_BYTES, bytes_of
 from rlds2reverb.interrupts import has_been_interrupted, noted_interrupts
-from rlds2reverb.text import did_you_mean
+from rlds2reverb.text import did_you_mean, visible
 
 COMMANDS = {
     "push": "Store a dataset's items in a table of a running server.",
@@ -253,6 +254,8 @@ def _run(debug: bool) -> int | None:
         if debug:
             answer.print_error(error, message, code)
             raise
+        if isinstance(error, NoReverbHere):
+            return _tell(answer, error, message, error.exit_code, error.ways)
         return _tell(answer, error, message, code)
 
 
@@ -269,11 +272,16 @@ def _usage_message(error: click.ClickException) -> str:
     return " ".join(error.format_message().split()).removesuffix(".")
 
 
-def _tell(answer: Answer, error: BaseException, message: str, exit_code: int) -> int:
-    """Prints an error: one line on stderr, and where JSON is wanted a document on stdout."""
-    answer.print_error(error, message, exit_code)
+def _tell(answer: Answer, error: BaseException, message: str, exit_code: int, ways: Sequence[str] = ()) -> int:
+    """Prints an error: one line on stderr, and where JSON is wanted a document on stdout.
+
+    `ways` are command lines that the message ends with, each on a line that is never wrapped, for it is copied.
+    """
+    answer.print_error(error, f"{message} {'; or: '.join(ways)}".rstrip(), exit_code)
     kind: list[Part] = [] if exit_code == EXIT_INTERRUPTED else [("error:", "problem"), " "]
     talk("rlds2reverb: ", *kind, message)
+    for way in ways:
+        click.echo(f"  {visible(way)}", err=True)
     return exit_code
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import click
 
 from rlds2reverb.cli import documents, output
+from rlds2reverb.cli.elsewhere import become, python_option, require_reverb
 from rlds2reverb.cli.options import json_option
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.client import connect
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.extras import how_to_install
+from rlds2reverb.extras import needing, require
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.tfds import BUNDLED
 from rlds2reverb.prepare.conventions import filled_spec
@@ -34,6 +35,7 @@ _TABLE = "replay"
         "Try it all": "rlds2reverb demo",
         "With another dataset": "rlds2reverb demo --dataset cartpole",
         "As JSON": "rlds2reverb demo --json",
+        "From Python 3.12 or later, in an environment of its own": "rlds2reverb demo --python 3.11",
     },
 )
 @click.option(
@@ -43,14 +45,17 @@ _TABLE = "replay"
     show_default=True,
     help="A dataset that is shipped with this package.",
 )
+@python_option("the demo")
 @json_option
-def command(dataset: str, as_json: bool) -> None:
+@click.pass_context
+def command(context: click.Context, dataset: str, as_json: bool, version: str | None) -> None:
     """Start an embedded Reverb server, fill it with a shipped dataset, sample from it, and push again to add nothing."""
-    try:
+    if version is not None:
+        become(version, context)
+    require_reverb(context, exit_code=2)
+    with needing("the demo", "server", ConfigError):
         import replay_server
-        import reverb  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"the demo needs {error.name}; {how_to_install('server')}") from error
+    require(("reverb", "tensorflow"), "the demo", "server", ConfigError)
     source = open_source(f"bundled:{dataset}")
     signature = table_signature(view_of("two_step").signature(filled_spec(source.spec())), "two_step")
     output.talk("starting a Reverb server in a process of its own ...")
@@ -90,10 +95,9 @@ def _program() -> str:
 
 def _sample(address: str, columns: list[str]) -> dict[str, str]:
     """One item as Reverb's own sampler reads it: column -> dtype, shape and first values."""
-    import reverb
+    from replay_server.library import sample_item
 
-    item = next(reverb.Client(address).sample(_TABLE, num_samples=1, emit_timesteps=False))
     return {
         path: f"{value.dtype}{list(value.shape)}  {value.ravel()[:3].tolist()} ..."
-        for path, value in zip(columns, item.data)
+        for path, value in zip(columns, sample_item(address, _TABLE))
     }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rlds2reverb.cli.elsewhere import become, python_option, require_reverb
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
@@ -18,6 +19,7 @@ from rlds2reverb.extras import needing
         "Run a server": "rlds2reverb serve --config server.yaml",
         "Only see whether its config makes sense": "rlds2reverb serve --config server.yaml --check",
         "With another value than in the file": "rlds2reverb serve --config server.yaml --set http.port=9000",
+        "From Python 3.12 or later, in an environment of its own": "rlds2reverb serve --config server.yaml --python 3.11",
     },
 )
 @click.option(
@@ -39,7 +41,17 @@ from rlds2reverb.extras import needing
 )
 @click.option("--check", is_flag=True, help="Validate the config, print what would run, and exit.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Same as --set log.format=...")
-def command(path: Path, overrides: tuple[str, ...], start_empty: bool, check: bool, log_format: str | None) -> None:
+@python_option("the server")
+@click.pass_context
+def command(
+    context: click.Context,
+    path: Path,
+    overrides: tuple[str, ...],
+    start_empty: bool,
+    check: bool,
+    log_format: str | None,
+    version: str | None,
+) -> None:
     """Run the replay server until SIGTERM or SIGINT, which write a checkpoint first.
 
     Values are taken from --set, then from environment variables such as REPLAY__HTTP__PORT, then from the file.
@@ -51,6 +63,10 @@ def command(path: Path, overrides: tuple[str, ...], start_empty: bool, check: bo
       2  the config makes no sense
       3  the server could not start, or with --check would not
     """
+    if version is not None:
+        become(version, context)
+    if not check:
+        require_reverb(context, exit_code=3)
     with needing("serve --check", "server-config", ConfigError) if check else needing("serve", "server", ConfigError):
         from replay_server.command import run
     formats = () if log_format is None else (f"log.format={log_format}",)

@@ -117,6 +117,17 @@ def start_server(tables: Sequence[TableConfig], port: int, checkpoints: str) -> 
     return library().Server(reverb_tables, port, library().create_default_checkpointer(checkpoints, "", None))
 
 
+def sample_item(address: str, table: str) -> list[Any]:
+    """The columns of one item as numpy arrays, read by Reverb's own client in C++. Waits until the table lets a sample through.
+
+    Source: `Client.sample` of client.py in dm-reverb 0.14.
+    """
+    trajectory = library().Client(address).NewSampler(table, 1, 1).GetNextTrajectory()
+    return list(
+        trajectory[5:]
+    )  # before them: the key, its probability, the table's size, the priority and the number of samples
+
+
 def _selector(name: str, priority_exponent: float) -> Any:
     """A ValueError for an unknown name, or where Reverb refuses the exponent."""
     makers: dict[str, Callable[[], Any]] = {
