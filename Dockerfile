@@ -28,10 +28,12 @@ COPY pyproject.toml hatch_build.py README.md LICENSE /src/
 COPY rlds2reverb /src/rlds2reverb
 COPY server/replay_server /src/server/replay_server
 COPY configs/open_x /src/configs/open_x
+COPY scripts/slim-packages /src/scripts/
 # Of Reverb and TensorFlow only the libraries stay that a server loads.
 RUN RLDS2REVERB_COMPILE=require /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheels /src \
  && /build/bin/pip --python /opt/replay/bin/python install --no-cache-dir --no-index --no-deps /wheels/*.whl \
- && /opt/replay/bin/python -B -m replay_server.environment /opt/replay/lib/python3.11/site-packages
+ && /opt/replay/bin/python -B -m replay_server.environment /opt/replay/lib/python3.11/site-packages \
+ && python3 -B /src/scripts/slim-packages /opt/replay/lib/python3.11/site-packages
 
 
 FROM ${BASE_IMAGE} AS replay
@@ -64,6 +66,7 @@ ENV PATH=/opt/replay/bin:${PATH} \
     PYTHONUNBUFFERED=1 \
     TF_CPP_MIN_LOG_LEVEL=2 \
     CUDA_VISIBLE_DEVICES=-1 \
+    RLDS2REVERB_LEFT_OUT="the image of the pusher reads more formats (docs/install.md)" \
     REPLAY__CHECKPOINTS__FOLDER=/var/lib/replay/checkpoints \
     REPLAY__HTTP__HOST=0.0.0.0 \
     REPLAY__HTTP__PORT=8080 \
@@ -143,7 +146,7 @@ RUN apt-get update \
      | grep -xE 'adduser|apt|bsdutils|debconf|e2fsprogs|gpgv|libapt-pkg6.0|libcom-err2|libdb5.3|libext2fs2|libgcrypt20|libgnutls30|libgpg-error0|libhogweed6|libidn2-0|libnettle8|libp11-kit0|libpam-modules|libpam-modules-bin|libpam-runtime|libseccomp2|libsemanage2|libsemanage-common|libsepol2|libss2|libtasn1-6|libunistring2|logsave|login|mount|openssl|passwd|perl-base|sysvinit-utils|util-linux|util-linux-extra|usr-is-merged' \
      | xargs dpkg --purge --force-all) \
  && rm -rf /var/lib/apt /var/cache/* /var/log/* /etc/apt /usr/share/doc /usr/share/info /usr/share/man /usr/share/locale \
-      /usr/share/zoneinfo/right /usr/lib/*/gconv
+      /usr/share/zoneinfo/right /usr/lib/*/gconv /var/lib/dpkg/info
 
 
 # All in one layer, so that what was removed is not there.
@@ -158,6 +161,7 @@ COPY --from=pusher-system / /
 COPY --from=build-pusher /opt/pusher /opt/pusher
 ENV PATH=/opt/pusher/bin:/usr/local/bin:/usr/bin:/bin \
     LANG=C.UTF-8 \
+    RLDS2REVERB_LEFT_OUT="build it with --build-arg PUSHER_FORMATS=all (docs/install.md)" \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 USER 10001:10001

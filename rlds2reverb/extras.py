@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import platform
 import shutil
 import sys
@@ -41,6 +42,11 @@ ON_ANY_PYTHON = frozenset(
 _WITH_REVERB = frozenset({"all", "dev", "server", "tf-agents"})
 """Extras that bring dm-reverb, which has packages for Linux on x86-64 alone."""
 
+LEFT_OUT = "RLDS2REVERB_LEFT_OUT"
+"""A variable of our images, where pip is not the way: which image has what this one leaves out."""
+
+_SYSTEMS = {"darwin": "macOS", "linux": "Linux", "win32": "Windows"}
+
 
 @dataclass(frozen=True)
 class Lazily:
@@ -66,6 +72,8 @@ def how_to_install(*extras: str) -> str:
         return (
             "that library exists for Linux and for Macs with ARM processors only; have the dataset written as TFRecords"
         )
+    if (instead := os.environ.get(LEFT_OUT)) and ON_ANY_PYTHON.issuperset(extras):
+        return f"this image leaves that library out; {instead}"
     running = sys.version_info[:2]
     with_reverb = not _WITH_REVERB.isdisjoint(extras)
     if ON_ANY_PYTHON.issuperset(extras) or (running in PYTHONS and (reverb_exists() or not with_reverb)):
@@ -73,8 +81,11 @@ def how_to_install(*extras: str) -> str:
         where = "" if package else ", where PATH is a clone of rlds2reverb"
         return f'install with: pip install "{package or "PATH"}[{",".join(extras)}]"{where}'
     pythons = " and ".join(f"{major}.{minor}" for major, minor in PYTHONS)
-    this = f"Python {running[0]}.{running[1]}" + ("" if reverb_exists() or not with_reverb else f" on {_system()}")
-    return f"this part runs on Python {pythons}{' on Linux x86-64' if with_reverb else ''} only, and this is {this}"
+    on_what = on_this = ""
+    if with_reverb:
+        on_what = " on Linux x86-64"
+        on_this = "" if reverb_exists() else f" on {_SYSTEMS.get(sys.platform, sys.platform)} {platform.machine()}"
+    return f"this part runs on Python {pythons}{on_what} only, and this is Python {running[0]}.{running[1]}{on_this}"
 
 
 def reverb_exists() -> bool:
@@ -82,8 +93,7 @@ def reverb_exists() -> bool:
     return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
-def _system() -> str:
-    return f"{ {'darwin': 'macOS', 'win32': 'Windows', 'linux': 'Linux'}.get(sys.platform, sys.platform) } {platform.machine()}"
+HOW_TO_GET_UV = "pip install uv"
 
 
 def find_uv() -> str | None:

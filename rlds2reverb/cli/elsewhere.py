@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from rlds2reverb.cli.output import talk
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.extras import PYTHONS, find_uv, how_to_install, installable, reverb_exists
+from rlds2reverb.extras import HOW_TO_GET_UV, PYTHONS, find_uv, how_to_install, installable, reverb_exists
 
 _VERSIONS = tuple(".".join(map(str, version)) for version in PYTHONS)
 _IMAGE = "rlds2reverb-replay"  # as docker-compose.yml calls it
@@ -85,7 +85,7 @@ def _ways(command: str, words: Sequence[str]) -> Iterator[str]:
     """In an environment of its own where Reverb exists for the machine; in a container, emulated where it does not."""
     emulated = ""
     if reverb_exists():
-        first = "" if find_uv() else "pip install uv && "
+        first = "" if find_uv() else f"{HOW_TO_GET_UV} && "
         yield first + shlex.join(["rlds2reverb", command, "--python", _VERSIONS[-1], *words])
     else:
         emulated = "--platform linux/amd64 "

@@ -29,7 +29,7 @@ from typing import NoReturn
 
 import rlds2reverb
 from rlds2reverb.errors import ConfigError, WriteError
-from rlds2reverb.extras import find_uv, how_to_install, reverb_exists
+from rlds2reverb.extras import HOW_TO_GET_UV, find_uv, how_to_install, reverb_exists
 from rlds2reverb.files import cache_folder, write_error
 
 NEEDED_BYTES = 1_500_000_000
@@ -167,7 +167,7 @@ def _steps(making: Path, version: str) -> Iterator[list[str]]:
         yield [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir", *flags]
     else:
         raise ConfigError(
-            f"--python {version}: it takes uv, or python{version} with venv on PATH, and neither is here; install uv with: pip install uv"
+            f"--python {version}: it takes uv, or python{version} with venv on PATH, and neither is here; install uv with: {HOW_TO_GET_UV}"
         )
 
 

@@ -51,6 +51,12 @@ def test_what_is_for_any_python_is_recommended_on_all(running: tuple[int, int]) 
     assert ("pip install" in how_to_install("images", "tfds")) == (running in PYTHONS)
 
 
+def test_in_an_image_another_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(extras.LEFT_OUT, "take the other")
+    assert how_to_install("parquet") == "this image leaves that library out; take the other"
+    assert "image" not in how_to_install("tfds")
+
+
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str | None], Path]:
     """The package runs from a folder of packages, with this record of where it was installed from; a folder for a clone."""

@@ -44,6 +44,10 @@ ENDPOINTS = {
 """Paths, and what their answers hold."""
 
 
+MOST_MEGABYTES = {"rlds2reverb-replay": 350, "rlds2reverb-pusher": 200}
+"""Of an image, as `docker images` has it; docs/install.md quotes what was measured."""
+
+
 class Failed(Exception):
     """Something is not as it must be."""
 
@@ -188,24 +192,65 @@ def version() -> str:
 
 
 def check_pusher() -> None:
-    """No TensorFlow, every format's library, on a new Python."""
+    """No TensorFlow, the libraries of its formats, on a new Python; with the build argument those of all formats, and of buckets."""
     image = "rlds2reverb-pusher"
-    code = (
-        "import sys, av, array_record, h5py, imagecodecs, msgpack, msgspec, pyarrow, simplejpeg, structlog, importlib.util as u; "
-        "print('.'.join(map(str, sys.version_info[:2])), [n for n in ('tensorflow', 'reverb', 'flask') if u.find_spec(n)])"
+    full, argument = f"{image}-all", ("--build-arg", "PUSHER_FORMATS=all")
+    run(
+        "docker",
+        "build",
+        "--quiet",
+        "--network",
+        "host",
+        "--target",
+        "pusher",
+        *argument,
+        "-t",
+        full,
+        ".",
+        seconds=1200,
     )
-    found = run("docker", "run", "--rm", "--network", "none", "--entrypoint", "python", image, "-c", code, seconds=120)
-    check(found == "3.13 []\n", f"{image}: Python, and libraries that it has not", "3.13 []\n", found)
+    common = "array_record.python.array_record_module, h5py, imagecodecs, msgpack, PIL.Image, simplejpeg, structlog"
+    more = "av, huggingface_hub, obstore.store, pyarrow.parquet, textual"
+    never = "'tensorflow', 'reverb', 'flask'"
+    for name, imports, absent in (
+        (image, common, f"{never}, 'av', 'pyarrow', 'obstore'"),
+        (full, f"{common}, {more}", never),
+    ):
+        code = (
+            f"import sys, importlib.util as u, numpy as np, {imports}; from rlds2reverb.images import decode_images; "
+            "pixels = np.arange(3 * 64 * 64, dtype=np.uint8).reshape(64, 64, 3); "
+            "png, jpeg = imagecodecs.png_encode(pixels), imagecodecs.jpeg8_encode(pixels, 90); "
+            "assert (decode_images([png], (64, 64, 3))[0] == pixels).all(); "
+            "assert decode_images([jpeg], (64, 64, 3)).shape == (1, 64, 64, 3); "
+            f"print('.'.join(map(str, sys.version_info[:2])), [n for n in ({absent}) if u.find_spec(n)])"
+        )
+        found = run(
+            "docker", "run", "--rm", "--network", "none", "--entrypoint", "python", name, "-c", code, seconds=120
+        )
+        check(found == "3.13 []\n", f"{name}: Python, and libraries that it has not", "3.13 []\n", found)
+    say(f"  {full}: {megabytes(full):,.0f} MB")
+    start = ("docker", "run", "--rm", "--network", "none", image)
+    told = run("sh", "-c", '"$@" 2>&1 || true', "-", *start, "inspect", "s3://bucket/set", seconds=60)
+    check(
+        "PUSHER_FORMATS=all" in " ".join(told.split()),
+        f"{image}: a bucket",
+        "an error that names the build argument",
+        told,
+    )
+
+
+def megabytes(image: str) -> float:
+    """The size of an image."""
     (facts,) = json.loads(run("docker", "image", "inspect", image, seconds=20))
-    (server,) = json.loads(run("docker", "image", "inspect", "rlds2reverb-replay", seconds=20))
-    check(facts["Size"] < server["Size"], f"{image}: size", "below the server's", (facts["Size"], server["Size"]))
+    return float(facts["Size"] / 1e6)
 
 
 def check_image(image: str, hello: tuple[str, ...], user: str) -> None:
     """Settings, and that no compiler, package index or cache came along."""
     (facts,) = json.loads(run("docker", "image", "inspect", image, seconds=20))
     settings = facts["Config"]
-    say(f"  {image}: {facts['Size'] / 1e6:,.0f} MB")
+    most = MOST_MEGABYTES.get(image, 10_000)
+    check(megabytes(image) < most, f"{image}: {megabytes(image):,.0f} MB", f"below {most:,}", megabytes(image))
     check(settings["User"] == user, f"{image}: user", user or "root, which nginx gives up itself", settings["User"])
     entry = ["tini", "--", "rlds2reverb"] if image == "rlds2reverb-pusher" else ["tini", "--"]
     check(settings["Entrypoint"] == entry, f"{image}: entrypoint", entry, settings["Entrypoint"])

@@ -61,6 +61,9 @@ def of_the_checkout() -> set[str]:
 CONFIGS = "rlds2reverb/configs/open_x"
 """Where the wheel has the transforms of configs/open_x."""
 
+SERVER_LOCK = "replay_server/requirements.txt"
+"""Where the wheel has requirements/server.txt."""
+
 
 def dist_info(unpacked: Path) -> Path:
     (found,) = unpacked.glob("*.dist-info")
@@ -74,7 +77,7 @@ def test_the_wheel_has_every_file_of_both_packages_and_no_other(unpacked: Path) 
         for path in below(folder)
         if "__pycache__" not in path and not path.endswith(".pyc")
     }
-    wanted |= {f"{CONFIGS}/{path}" for path in below(ROOT / "configs/open_x")}
+    wanted |= {f"{CONFIGS}/{path}" for path in below(ROOT / "configs/open_x")} | {SERVER_LOCK}
     info = dist_info(unpacked).name
     licenses = [f"licenses/{name}" for name in project()["license-files"]]
     metadata = {f"{info}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", *licenses)}
@@ -93,6 +96,8 @@ def test_its_files_are_those_of_the_checkout(unpacked: Path) -> None:
     for name, folder in PACKAGES.items():
         for path in below(unpacked / name):
             checkout = ROOT / path if f"{name}/{path}".startswith(CONFIGS) else folder / path
+            if f"{name}/{path}" == SERVER_LOCK:
+                checkout = ROOT / "requirements/server.txt"
             assert (unpacked / name / path).read_bytes() == checkout.read_bytes(), path
 
 

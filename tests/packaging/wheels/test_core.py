@@ -29,7 +29,8 @@ def hint(environment: Environment, *extras: str) -> str:
         (record,) = environment.packages.glob("rlds2reverb-*.dist-info/direct_url.json")
         wheel = url2pathname(urlsplit(json.loads(record.read_text())["url"]).path)
         return f'install with: pip install "{wheel}[{",".join(extras)}]"'
-    return f"this part runs on Python 3.10 and 3.11 only, and this is Python {running[0]}.{running[1]}"
+    on_what = " on Linux x86-64" if {"server", "tf-agents"} & {*extras} else ""
+    return f"this part runs on Python 3.10 and 3.11{on_what} only, and this is Python {running[0]}.{running[1]}"
 
 
 def python_of(environment: Environment) -> tuple[int, int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 import rlds2reverb
 from rlds2reverb.extras import ON_ANY_PYTHON
 from tests.packaging.wheels.conftest import Install
-from tests.packaging.wheels.installing import Environment
+from tests.packaging.wheels.installing import UV, Environment, interpreter
 from tests.support.project import project, requirements_of
 
 NEWEST, FULL = "3.13", "3.11"
@@ -88,6 +90,31 @@ def test_with_everything_the_demo_runs(full: Environment) -> None:
     told = json.loads(full("rlds2reverb", "demo", "--json"))
     assert told["push"]["items_confirmed"] == told["push"]["items_new"] > 0
     assert told["again"]["items_new"] == 0
+
+
+def test_beside_a_later_python_the_demo_runs_in_an_environment_of_its_own(installed: Install, tmp_path: Path) -> None:
+    """What the wheel ships makes one; the second time nothing is asked of an index."""
+    core = installed(NEWEST)
+    places = [core.folder / "bin", UV.parent, Path(interpreter(FULL)).parent]
+    variables = {**os.environ, "PATH": ":".join(map(str, places)), "RLDS2REVERB_CACHE": str(tmp_path)}
+    for is_offline in ("0", "1"):
+        done = subprocess.run(
+            [core.folder / "bin" / "rlds2reverb", "demo", "--python", FULL, "--json"],
+            cwd=core.home,
+            env={**variables, "UV_OFFLINE": is_offline},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        assert told["push"]["items_confirmed"] == told["push"]["items_new"] > 0
+        assert ("making an environment" in done.stderr) is (is_offline == "0")
+    (environment,) = tmp_path.glob("servers/3.*")
+    megabytes = sum(path.lstat().st_size for path in environment.rglob("*")) / 1e6
+    sys.stdout.write(f"\nthe server's environment: {megabytes:.0f} MB\n")
+    assert megabytes < 250
+    assert [*tmp_path.glob("servers/making-*")] == []
 
 
 def test_with_everything_the_service_takes_its_config(full: Environment) -> None:
