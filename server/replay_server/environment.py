@@ -24,10 +24,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
-import rlds2reverb
+from rlds2reverb import errors
 from rlds2reverb.errors import ConfigError, WriteError
 from rlds2reverb.extras import HOW_TO_GET_UV, find_uv, how_to_install, reverb_exists
 from rlds2reverb.files import cache_folder, write_error
@@ -242,25 +243,24 @@ def keep_libraries(packages: Path) -> None:
 def link_package(folder: Path) -> Path:
     """A folder with nothing but this package, as links, and its version, as `importlib.metadata` finds it."""
     places = {name: Path(path).resolve().parent for name, path in _PACKAGES.items()}
-    identity = "\n".join((*map(str, places.values()), rlds2reverb.__version__))
+    number = metadata.version("rlds2reverb")
+    identity = "\n".join((*map(str, places.values()), number))
     linked = folder / f"package-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
     if linked.is_dir():
         return linked
     making = Path(tempfile.mkdtemp(prefix="links-", dir=folder))
     for name, place in places.items():
         (making / name).symlink_to(place, target_is_directory=True)
-    about = making / f"rlds2reverb-{rlds2reverb.__version__}.dist-info" / "METADATA"
+    about = making / f"rlds2reverb-{number}.dist-info" / "METADATA"
     about.parent.mkdir()
-    about.write_text(
-        f"Metadata-Version: 2.1\nName: rlds2reverb\nVersion: {rlds2reverb.__version__}\n", encoding="utf-8"
-    )
+    about.write_text(f"Metadata-Version: 2.1\nName: rlds2reverb\nVersion: {number}\n", encoding="utf-8")
     with suppress(OSError):  # another start was faster
         making.rename(linked)
     shutil.rmtree(making, ignore_errors=True)
     return linked
 
 
-_PACKAGES = {"rlds2reverb": rlds2reverb.__file__, "replay_server": __file__}
+_PACKAGES = {"rlds2reverb": errors.__file__, "replay_server": __file__}
 
 
 if __name__ == "__main__":
