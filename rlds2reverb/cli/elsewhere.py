@@ -27,7 +27,7 @@ def python_option(of_what: str) -> Callable[[Any], Any]:
         "version",
         type=click.Choice(_VERSIONS),
         help=f"Run {of_what} with this Python, for one that Reverb has no package for. The first time, uv makes an environment of "
-        "locked packages in the cache folder (0.3 GB); later starts need no network.",
+        "locked packages in the cache folder (0.2 GB); later starts need no network.",
     )
 
 

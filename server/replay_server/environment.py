@@ -34,7 +34,7 @@ from rlds2reverb.extras import HOW_TO_GET_UV, find_uv, how_to_install, reverb_ex
 from rlds2reverb.files import cache_folder, write_error
 
 NEEDED_BYTES = 1_500_000_000
-"""Free bytes that the making of an environment asks for: it takes 1.2 GB for a while, and leaves 0.3 GB."""
+"""Free bytes that the making of an environment asks for: it takes 1.2 GB for a while, and leaves 0.2 GB."""
 
 LOCK_FILE = next(
     (
@@ -131,7 +131,7 @@ def _make(environment: Path, version: str, package: Path, lock_fd: int, tell: Te
     if (free := shutil.disk_usage(folder).free) < NEEDED_BYTES:
         raise ConfigError(
             f"--python {version}: {folder} has {free / 1e9:.1f} GB free, and an environment takes {NEEDED_BYTES / 1e9:.1f} GB while it is "
-            f"made (0.3 GB later); make room, or name another folder with RLDS2REVERB_CACHE"
+            f"made (0.2 GB later); make room, or name another folder with RLDS2REVERB_CACHE"
         )
     making = Path(tempfile.mkdtemp(prefix="making-", dir=folder))
     try:
