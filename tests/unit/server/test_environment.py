@@ -88,7 +88,7 @@ def servers(tmp_path: Path) -> Path:
 
 
 def make(servers: Path, told: list[str] | None = None) -> Path:
-    return python_of(servers, "3.11", link_package(servers), [].append if told is None else told.append)
+    return python_of(servers, "3.11", link_package(servers), ([] if told is None else told).append)
 
 
 def made(servers: Path) -> list[str]:
@@ -295,7 +295,7 @@ def test_on_another_processor_there_is_none(monkeypatch: pytest.MonkeyPatch, cap
 def test_the_lock_file_has_a_hash_of_everything_and_no_address() -> None:
     text = environment.LOCK_FILE.read_text()
     assert "://" not in text
-    pins = {}
+    pins: dict[str, list[str]] = {}
     for block in re.split(r"\n(?=\S)", text.strip()):
         first, *hashes = block.split(" \\\n")
         assert hashes
