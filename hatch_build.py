@@ -49,7 +49,7 @@ def page_for_index(text: str, metadata: dict[str, Any]) -> str:
         return "" if is_picture else words
 
     text = re.sub(r"(!?)\[([^]]*)\]\(([^)]*)\)", link, text)
-    text = re.sub(r'"\./rlds2reverb(.*?)"( *# )a clone; ', r'"rlds2reverb\1"\2', text)
+    text = text.replace('"./rlds2reverb[', '"rlds2reverb[').replace("# a clone; ", "# ")
     return re.sub(r"\n{3,}", "\n\n", text)
 
 

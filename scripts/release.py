@@ -19,6 +19,8 @@ RELEASE = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9]+)(?:rc([0-9]+))?")
 """How a release is called: "0.2.0", and "0.2.0rc1" before it."""
 HEADING = re.compile(r"^## (\S+) \((\d{4}-\d{2}-\d{2})\)$", re.MULTILINE)
 """Of a release in CHANGELOG.md: version and date."""
+KEPT = "tests/data/versions"
+"""What each release wrote, which all later ones read."""
 RELEASED = re.compile(r"^date-released: (.*)$", re.MULTILINE)
 OVERVIEW = ".overview.md"
 """How fragments end whose text stands at the top of a release, without a heading of the changelog's own."""
@@ -101,6 +103,8 @@ def problems(root: Path = ROOT) -> Iterator[str]:
         if place.read(root) != version:
             yield f'{place.file}: expected version {version} of {SOURCE.file}, got "{place.read(root)}"'
     yield from _problems_of_texts(root, version)
+    if not (root / KEPT / version).is_dir():
+        yield f"{KEPT}: expected the files that {version} writes, for later releases to read; make_versions.py beside it says how"
     if changed := _git(root, "status", "--porcelain"):
         yield f"not committed: {', '.join(line[3:] for line in changed.splitlines()[:5])}; commit it, or take it away"
     tagged = _git(root, "tag", "--list", f"v{version}")

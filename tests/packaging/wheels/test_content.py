@@ -161,6 +161,7 @@ def test_the_long_description_is_the_readme_without_the_repository_beside_it(unp
     assert targets
     assert [target for target in targets if not target.startswith("https://")] == []
     assert 'pip install "rlds2reverb[server]"' in shown
+    assert "./rlds2reverb" not in shown
     words = re.compile(r"!?\[[^]]*\]\([^)]*\)|\[|\]|[^\w\s]")
     lost = set(words.sub(" ", readme).split()) - set(words.sub(" ", shown).split())
     assert lost <= {"clone"}
