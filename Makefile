@@ -89,6 +89,9 @@ test-servers: setup ## What needs TensorFlow or a real Reverb server: the servic
 test-conformance: setup ## Our items and batches beside those of TF-Agents, TFDS and Reverb's own client, on a real server (8 minutes)
 	$(QUIET) $(RUN)$(PYTEST) -m full $(or $(ARGS),$(CONFORMANCE))
 
+conformance: setup ## The observed facts of docs/wire.md on another Reverb: REVERB=0.14.0, a wheel, or a Python that has it
+	$(QUIET) RUN=$(RUN) scripts/conformance "$(REVERB)" $(ARGS)
+
 test-walkthroughs: setup ## The tutorials from top to bottom, the learners of examples/, and the script that takes the pictures
 	$(QUIET) $(RUN)pytest -q -n $(WORKERS) tests/packaging/walkthroughs $(ARGS)
 
@@ -179,4 +182,4 @@ lock: setup ## Pin everything anew
 clean: ## Remove what the targets made
 	rm -rf .benchmarks site $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) $(LEARNERS_VENV) $(LEROBOT_VENV) $(DOCS_VENV) $(SHAPE_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup setup-core setup-oldest setup-peers setup-learners setup-lerobot setup-docs demo test test-core test-servers test-conformance test-walkthroughs test-oldest test-deep test-chaos test-peers test-learners test-lerobot test-systems test-containers test-site test-packages lint shape format hooks changelog release release-check bench bench-short bench-scale docs pictures docs-site lock clean
+.PHONY: help setup setup-core setup-oldest setup-peers setup-learners setup-lerobot setup-docs demo test test-core test-servers test-conformance conformance test-walkthroughs test-oldest test-deep test-chaos test-peers test-learners test-lerobot test-systems test-containers test-site test-packages lint shape format hooks changelog release release-check bench bench-short bench-scale docs pictures docs-site lock clean
