@@ -194,6 +194,7 @@ def config_reference() -> str:
     titles |= {
         name: part["properties"]["kind"]["enum"][0] for name, part in parts.items() if "kind" in part["properties"]
     }
+    titles = {name: titles.get(name, name.lower()) for name in parts}
     return "\n\n".join(_config_part(titles[name], part, titles) for name, part in parts.items())
 
 

@@ -23,6 +23,7 @@ _TOKEN = re.compile("[!-~]+")
         "Of the server of this machine": "rlds2reverb checkpoint",
         "Of another one, which wants a token": "rlds2reverb checkpoint --http http://replay:8080 --token-file token.txt",
         "For a script": "rlds2reverb checkpoint --json",
+        "Also when nothing seems to have changed": "rlds2reverb checkpoint --anew",
     },
 )
 @click.option(
@@ -44,19 +45,26 @@ _TOKEN = re.compile("[!-~]+")
 )
 @click.option("--token-file", type=click.Path(path_type=Path, dir_okay=False), help="A file that holds the token.")
 @click.option("--timeout", type=SECONDS, default=3600.0, show_default=True, help="Seconds to wait until it is written.")
+@click.option("--anew", is_flag=True, help="Write it whatever has changed since the newest one.")
 @quiet_option
 @json_option
-def command(url: str, token: str | None, token_file: Path | None, timeout: float, quiet: bool, as_json: bool) -> None:
+def command(
+    url: str, token: str | None, token_file: Path | None, timeout: float, anew: bool, quiet: bool, as_json: bool
+) -> None:
     """Have a running replay server (`rlds2reverb serve`) write a checkpoint, and wait for it.
 
-    Inserts and samples wait while it is written.
+    Inserts and samples wait while it is written. Nothing is written when nothing has changed since the newest one, which is shown then.
     """
     token = _token(token, token_file)
     with progress.reporting(quiet, "the server writes a checkpoint"):
-        written = ServerHttp(url).checkpoint(timeout, token)
+        written = ServerHttp(url).checkpoint(timeout, token, anew)
     if as_json:
         output.print_json(written)
         return
+    if not written.written and not quiet:
+        output.talk(
+            f"nothing has changed since checkpoint {written.generation}, so none was written; --anew writes one"
+        )
     output.print_fields(
         {
             "checkpoint": written.generation,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rlds2reverb.cli.options import SECONDS, with_options
+from rlds2reverb.cli.options import SECONDS, Command, with_options
 from rlds2reverb.client import Client, connect
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.transport.grpc import Certificates
@@ -31,27 +31,34 @@ way_options = with_options(
     ),
 )
 
-server_options = with_options(
-    click.option(
-        "--server",
-        required=True,
-        envvar="RLDS2REVERB_SERVER",
-        show_envvar=True,
-        metavar="HOST:PORT[,HOST:PORT...]",
-        help="Address of the Reverb server; or addresses of servers that are used as one, each as NAME=HOST:PORT if it is to keep its name elsewhere.",
-    ),
-    click.option(
-        "--allow-missing",
-        is_flag=True,
-        help="With more than one server, continue without those that cannot be reached. A push leaves their episodes out; run again, it stores them.",
-    ),
-    way_options,
-    click.option(
-        "--wait",
-        type=SECONDS,
-        help="Seconds to wait for a server that is just starting; without it, an address where nothing listens is an error at once.",
-    ),
-)
+
+def _server_options(is_required: bool) -> Callable[[Command], Command]:
+    return with_options(
+        click.option(
+            "--server",
+            required=is_required,
+            envvar="RLDS2REVERB_SERVER",
+            show_envvar=True,
+            metavar="HOST:PORT[,HOST:PORT...]",
+            help="Address of the Reverb server; or addresses of servers that are used as one, each as NAME=HOST:PORT if it is to keep its name elsewhere.",
+        ),
+        click.option(
+            "--allow-missing",
+            is_flag=True,
+            help="With more than one server, continue without those that cannot be reached. A push leaves their episodes out; run again, it stores them.",
+        ),
+        way_options,
+        click.option(
+            "--wait",
+            type=SECONDS,
+            help="Seconds to wait for a server that is just starting; without it, an address where nothing listens is an error at once.",
+        ),
+    )
+
+
+server_options = _server_options(is_required=True)
+optional_server_options = _server_options(is_required=False)
+"""For a command that does without Reverb in some cases; it checks `server` itself."""
 
 
 def open_client(

@@ -431,7 +431,10 @@ DOCUMENTS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     ),
     "sample": ("One line of the output: a sample, or as the last line an error.", (Sample, Failed)),
     "show": ("One episode.", (Episode, Failed)),
-    "status": ("Table -> its state.", (Failed, dict[str, Table])),
+    "status": (
+        "Table -> its state; with --checkpoints the kept checkpoints.",
+        (Failed, "rlds2reverb.transport.http:KeptCheckpoints", dict[str, Table]),
+    ),
     "top": (
         "One moment of the servers: the whole document with --once, a line of the output without it.",
         (Moment, Failed),

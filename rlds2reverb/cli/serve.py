@@ -18,6 +18,7 @@ from rlds2reverb.extras import needing
     examples={
         "Run a server": "rlds2reverb serve --config server.yaml",
         "Only see whether its config makes sense": "rlds2reverb serve --config server.yaml --check",
+        "See the checkpoints, and go back to last Tuesday's": "rlds2reverb serve --config server.yaml --start-from 2026-11-17 --check",
         "With another value than in the file": "rlds2reverb serve --config server.yaml --set http.port=9000",
         "From Python 3.12 or later, in an environment of its own": "rlds2reverb serve --config server.yaml --python 3.11",
     },
@@ -39,6 +40,12 @@ from rlds2reverb.extras import needing
     is_flag=True,
     help="Start although checkpoints exist that cannot be loaded: from the newest one that can, else as with a new folder.",
 )
+@click.option(
+    "--start-from",
+    metavar="NUMBER|TIME",
+    help="Start from an older checkpoint of the folder (or of the bucket that it is sent to): its number, or a date or time, which means the "
+    "newest one until then (2026-11-17, 2026-11-17T08:30, UTC). Newer ones stay. For one start: leave it out of what restarts the server.",
+)
 @click.option("--check", is_flag=True, help="Validate the config, print what would run, and exit.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Same as --set log.format=...")
 @python_option("the server")
@@ -48,6 +55,7 @@ def command(
     path: Path,
     overrides: tuple[str, ...],
     start_empty: bool,
+    start_from: str | None,
     check: bool,
     log_format: str | None,
     version: str | None,
@@ -71,4 +79,4 @@ def command(
         from replay_server.command import run
     formats = () if log_format is None else (f"log.format={log_format}",)
     starts = ("checkpoints.start_empty=true",) if start_empty else ()
-    run(path, (*overrides, *starts, *formats), check)
+    run(path, (*overrides, *starts, *formats), check, start_from)

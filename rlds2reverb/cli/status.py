@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,13 +10,15 @@ import click
 from msgspec import UNSET
 
 from rlds2reverb.cli import documents, output
-from rlds2reverb.cli.connecting import open_client, server_options
+from rlds2reverb.cli.connecting import open_client, optional_server_options
 from rlds2reverb.cli.options import json_option
 from rlds2reverb.cli.sections import Command
-from rlds2reverb.errors import SpecError
+from rlds2reverb.errors import SpecError, WireError
 from rlds2reverb.look.accounts import next_command, table_fields
 from rlds2reverb.servers.tables import merge_infos
 from rlds2reverb.specs import spec_texts, view_in
+from rlds2reverb.text import duration, size
+from rlds2reverb.transport.http import KeptCheckpoints, ServerHttp, Status
 from rlds2reverb.views import shorten_view
 from rlds2reverb.wire.messages import ServerInfo, TableInfo, insert_wait, sample_wait, sentence, waiting
 
@@ -26,19 +29,43 @@ from rlds2reverb.wire.messages import ServerInfo, TableInfo, insert_wait, sample
     examples={
         "A line for each table": "rlds2reverb status --server localhost:8000",
         "With signatures and rate limiters, in words": "rlds2reverb status --server localhost:8000 --verbose",
+        "The checkpoints that a server keeps": "rlds2reverb status --checkpoints --http http://localhost:8080",
         "Servers that are used as one": "rlds2reverb status --server host-a:8000,host-b:8000",
     },
 )
-@server_options
+@optional_server_options
+@click.option(
+    "--checkpoints",
+    is_flag=True,
+    help="Show the kept checkpoints of an `rlds2reverb serve` instead: when, how large, why each is kept. --start-from of serve takes their numbers.",
+)
+@click.option(
+    "--http",
+    "url",
+    default="http://127.0.0.1:8080",
+    show_default=True,
+    envvar="RLDS2REVERB_HTTP",
+    show_envvar=True,
+    metavar="URL",
+    help="The server's HTTP address, for --checkpoints.",
+)
 @click.option(
     "--verbose", is_flag=True, help="Show signatures, too, and what each rate limiter lets through, in words."
 )
 @json_option
-def command(as_json: bool, verbose: bool, **connection: Any) -> None:
+def command(as_json: bool, verbose: bool, checkpoints: bool, url: str, **connection: Any) -> None:
     """Show every table on a line: size, selectors, the view of its signature, and why its rate limiter makes clients wait.
 
     With more than one server, sizes and counts are sums; those of every server are beside them.
     """
+    if checkpoints:
+        files = [connection[name] for name in _FILES.values()]
+        _show_checkpoints(ServerHttp(url, *files).status(connection["timeout"]), url, as_json)
+        return
+    if connection["server"] is None:
+        context = click.get_current_context()
+        server = next(option for option in context.command.params if option.name == "server")
+        raise click.MissingParameter(ctx=context, param=server)
     with open_client(**connection) as client:
         infos = client.servers()
     tables = merge_infos(infos).tables
@@ -61,6 +88,38 @@ def command(as_json: bool, verbose: bool, **connection: Any) -> None:
         output.propose([*words, *(word for option, path in files for word in (option, str(path)))])
 
 
+def _show_checkpoints(status: Status, url: str, as_json: bool) -> None:
+    """A line per kept checkpoint, newest first."""
+    kept = status.checkpoints.all
+    if kept is None:
+        raise WireError(f"{url}: a server of an older version, which does not list its checkpoints")
+    if as_json:
+        output.print_json(KeptCheckpoints(kept))
+        return
+    if not kept:
+        output.talk("the server has no checkpoint yet")
+        return
+    rows: list[list[output.Part]] = [[(name, "aside") for name in _CHECKPOINT_HEAD]]
+    for checkpoint in kept:
+        written = (
+            "-" if checkpoint.created is None else time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(checkpoint.created))
+        )
+        items = ", ".join(f"{table} {count:,}" for table, count in sorted(checkpoint.items.items()))
+        rows.append(
+            [
+                (checkpoint.name, "name"),
+                written,
+                "-" if checkpoint.age_seconds is None else duration(checkpoint.age_seconds),
+                items or "-",
+                "-" if checkpoint.bytes is None else size(checkpoint.bytes),
+                ", ".join(checkpoint.kept) or "until the next one",
+                "yes" if checkpoint.valid else (f"no: {checkpoint.problem}", "advice"),
+            ]
+        )
+    output.print_columns(rows, has_heads=True)
+
+
+_CHECKPOINT_HEAD = ("CHECKPOINT", "WRITTEN", "AGE", "ITEMS", "SIZE", "KEPT AS", "VALID")
 _FILES = {"--tls-ca": "tls_ca", "--tls-cert": "tls_cert", "--tls-key": "tls_key"}
 
 

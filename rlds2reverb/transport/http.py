@@ -76,6 +76,42 @@ class Upload(msgspec.Struct, frozen=True):
     waiting: Count | None = None
 
 
+class KeptCheckpoint(msgspec.Struct, frozen=True):
+    """A checkpoint that a server keeps.
+
+    Attributes:
+      generation: its number.
+      name: of its folder, for `rlds2reverb serve --start-from`.
+      created: Unix time; null where its manifest cannot be read.
+      age_seconds: since then, by the server's clock; null likewise.
+      items: table -> items in it.
+      bytes: size on disk; null likewise.
+      kept: the rules of `checkpoints.keep` that keep it (`last`, `hourly`, `daily`, `weekly`), `pinned`, or why else; empty if the next one takes its place.
+      valid: whether its manifest can be read and its files have their sizes. Their content is compared by a start.
+      problem: why it is not valid; empty if it is.
+    """
+
+    generation: Count
+    name: str
+    created: Number | None
+    age_seconds: Number | None
+    items: dict[str, Count]
+    bytes: Count | None
+    kept: list[str]
+    valid: bool
+    problem: str
+
+
+class KeptCheckpoints(msgspec.Struct, frozen=True):
+    """All checkpoints that a server keeps.
+
+    Attributes:
+      checkpoints: newest first.
+    """
+
+    checkpoints: list[KeptCheckpoint]
+
+
 class CheckpointPart(msgspec.Struct, frozen=True):
     """`checkpoints` of a status document."""
 
@@ -85,6 +121,7 @@ class CheckpointPart(msgspec.Struct, frozen=True):
     last_error: str  # why the newest attempt failed, or ""
     problem: str  # why nothing may be written to the folder, or ""
     upload: Upload | None = None  # None where none is configured
+    all: list[KeptCheckpoint] | None = None  # newest first; None of a server of an older version
 
 
 class LimiterPart(msgspec.Struct, frozen=True):
@@ -141,7 +178,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class WrittenCheckpoint(msgspec.Struct, frozen=True):
-    """A checkpoint that the server has written.
+    """A checkpoint that the server has written when it was asked, or before.
 
     Attributes:
       generation: its number.
@@ -149,6 +186,7 @@ class WrittenCheckpoint(msgspec.Struct, frozen=True):
       items: table -> items in it.
       bytes: size on disk.
       seconds: how long it took.
+      written: false when nothing had changed since this one was written, so that none was written now.
     """
 
     generation: Count
@@ -156,6 +194,7 @@ class WrittenCheckpoint(msgspec.Struct, frozen=True):
     items: dict[str, Count]
     bytes: Count
     seconds: Number
+    written: bool = True
 
 
 class _Refusal(msgspec.Struct):
@@ -207,12 +246,13 @@ class ServerHttp:
             raise TransportError(f"{self.url}: HTTP {answer.status}; is this the server's http.port?")
         return self._decode(answer.body, Status, "status")
 
-    def checkpoint(self, seconds: float, token: str | None = None) -> WrittenCheckpoint:
-        """Has the server write a checkpoint, and waits for it.
+    def checkpoint(self, seconds: float, token: str | None = None, is_anew: bool = False) -> WrittenCheckpoint:
+        """Has the server write a checkpoint if anything has changed since the newest one, and waits for it.
 
         Args:
           seconds: deadline; the server continues to write after it.
           token: the server's http.token, if it has one.
+          is_anew: whether it is written whatever has changed.
 
         Raises:
           ServerUnreachable: no answer in time, or what answers does not speak HTTP.
@@ -220,7 +260,7 @@ class ServerHttp:
           WireError: what answers is no replay server.
         """
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        answer = self._ask("POST", "/checkpoint", headers, seconds)
+        answer = self._ask("POST", "/checkpoint?anew=1" if is_anew else "/checkpoint", headers, seconds)
         if answer.status != HTTPStatus.OK:
             try:
                 why = msgspec.json.decode(answer.body, type=_Refusal).error

@@ -382,8 +382,8 @@ def _table_info(proto: Any) -> TableInfo:
     limiter, worker = proto.rate_limiter_info, proto.table_worker_time
     return TableInfo(
         name=proto.name,
-        sampler=_distribution(proto.sampler_options),
-        remover=_distribution(proto.remover_options),
+        sampler=distribution_text(proto.sampler_options),
+        remover=distribution_text(proto.remover_options),
         max_size=proto.max_size,
         current_size=proto.current_size,
         max_times_sampled=proto.max_times_sampled,
@@ -410,7 +410,7 @@ def _table_info(proto: Any) -> TableInfo:
     )
 
 
-def _distribution(proto: Any) -> str:
+def distribution_text(proto: Any) -> str:
     """KeyDistributionOptions, a oneof of schema.proto, as the word of a config."""
     if proto.HasField("prioritized"):
         return f"prioritized({proto.prioritized.priority_exponent:g})"

@@ -65,7 +65,9 @@ def _not_ready(facts: AlertFacts) -> Found:
 
 def _find_old(facts: AlertFacts) -> Found:
     known, last = facts.state.checkpoints.state.last, facts.state.checkpoints.newest()
-    seconds = facts.now - (facts.state.started_at if last is None else last.manifest.created)
+    # Data that rests needs no newer one: it holds everything until something changes.
+    held_at = 0.0 if last is None else max(last.manifest.created, facts.state.checkpoints.holds_all_at or 0.0)
+    seconds = facts.now - (held_at or facts.state.started_at)
     if seconds > OLD_SECONDS:
         gone = "" if known is None or last is not None else f"; checkpoint {known.number} is gone from the folder"
         yield "", f"no good checkpoint for {counted(int(seconds // 60), 'minute')}{gone}"

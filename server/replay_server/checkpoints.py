@@ -12,23 +12,46 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from replay_server.changes import (
+    Marks,
+    all_tables,
+    find_change,
+    has_priorities,
+    inserting_seconds,
+    marks_of,
+    was_sampled_by_priority,
+)
 from replay_server.errors import CheckpointError, FolderLost
 from replay_server.files import list_folder, stands_at, writing_times
 from replay_server.fitting import items_by_table
 from replay_server.logs import bytes_in, log_progress, logger, share
 from replay_server.memory import give_back
 from replay_server.repeating import Repeating
-from replay_server.store import CHECKPOINTS, SET_ASIDE, Checkpoint, CheckpointStore, list_numbered
+from replay_server.retention import Keep, keep_of
+from replay_server.store import (
+    CHECKPOINTS,
+    NEWEST,
+    SET_ASIDE,
+    Checkpoint,
+    CheckpointStore,
+    find_missing,
+    list_numbered,
+    number_of,
+)
 from replay_server.working_folder import WorkingFolder
 from rlds2reverb.errors import Rlds2ReverbError, TransportError
+from rlds2reverb.wire.messages import ServerInfo
 
-SHUTDOWN, CLIENT, ROTATION = "shutdown", "client", "rotation"
-"""The reasons that are treated in a way of their own."""
+SCHEDULE, REQUEST, SHUTDOWN, CLIENT, ROTATION = "schedule", "request", "shutdown", "client", "rotation"
+START_FROM = "start from"  # the first of a server that was told to start from an older one
+_SKIPPABLE = {SCHEDULE, REQUEST, SHUTDOWN}
+"""Reasons for which no checkpoint is written when nothing has changed."""
 
 _ATTEMPTS = 10
 """Most requests while Reverb deletes what it writes, because clients request checkpoints at the same time. Only small ones are
 written before their files have second names, so that another request costs little."""
 
+_WATCH_SECONDS = 5.0
 _DELETED = "NOT_FOUND"  # in Reverb's error when another call has deleted an entry
 
 
@@ -43,6 +66,7 @@ class CheckpointState:
       failures: checkpoints that could not be written since the start.
       last_error: of the newest failure; "" when one has succeeded since.
       from_clients: checkpoints of clients that were kept since the start.
+      not_needed: checkpoints that were not written since the start, because nothing had changed.
     """
 
     last: Checkpoint | None = None
@@ -51,11 +75,12 @@ class CheckpointState:
     failures: int = 0
     last_error: str = ""
     from_clients: int = 0
+    not_needed: int = 0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One attempt: the Unix time of its end, its duration, and the checkpoint or why there is none."""
+    """One attempt: the Unix time of its end, its duration, and the checkpoint or why there is none; not a new one where none was needed."""
 
     ended: float
     seconds: float
@@ -73,10 +98,12 @@ class CheckpointWriter:
     Args:
       request: has Reverb write one, returns the folder; raises `Rlds2ReverbError`.
       items: number of items in all tables now; None when they do not answer.
+      look: what the tables hold now, None when they do not answer; None in place of it for a writer that always writes.
 
     Attributes:
       turn: held while one is written or kept.
       tell: called with the outcome of each; must neither fail nor wait.
+      holds_all_at: Unix time at which the newest one was last known to hold all that the tables hold; None when that is not known.
       working: Reverb's folder; used while `turn` is held.
     """
 
@@ -86,8 +113,14 @@ class CheckpointWriter:
         request: Callable[[], str],
         spacing_seconds: float = 600.0,
         items: Callable[[], int | None] = lambda: None,
+        look: Callable[[], ServerInfo | None] | None = None,
     ) -> None:
-        self._items = items
+        self._items, self._look = items, look
+        # Of the newest checkpoint, see `changes`; None where they are not known. Replaced as a whole: `watch` reads it in another thread.
+        self._baseline: tuple[Marks, dict[str, float]] | None = None
+        self._may_be_updated = False  # by somebody who had sampled by priority before the newest checkpoint
+        self.holds_all_at: float | None = None
+        self._is_resting = False
         self._store, self._request, self._spacing_seconds = store, request, spacing_seconds
         # Reentrant: `write` holds it while `_make_room` keeps a client's checkpoint, which takes it again.
         self.turn = threading.RLock()
@@ -103,12 +136,39 @@ class CheckpointWriter:
         self.state, self._lasting = CheckpointState(last=checkpoint), checkpoint
         if checkpoint is not None:
             self._store.highest = max(self._store.highest, checkpoint.number)
+            marks = self._set_newest(checkpoint)
+            self._baseline = (
+                None if marks is None else (marks, dict.fromkeys(marks, 0.0))
+            )  # this process has inserted nothing
             self._prune()
 
-    def write(self, reason: str) -> Checkpoint:
+    def start_over(self, checkpoint: Checkpoint | None, newer: Sequence[Path]) -> None:
+        """Writes the checkpoint from which the next start continues, after a start from an older one.
+
+        Args:
+          checkpoint: that one; None where it is not in the folder.
+          newer: those that were passed over, newest first. They stay, and the newest is pinned.
+
+        Raises:
+          CheckpointError: it cannot be written; nothing was removed or pinned.
+        """
+        self.state, self._lasting = CheckpointState(last=checkpoint), checkpoint
+        if checkpoint is not None:
+            self._store.held[checkpoint.number] = "started from"
+        self._store.held.update((number_of(path), "passed over") for path in newer[:1])
+        self.write(START_FROM)
+        for path in newer[:1]:
+            self._store.pin(path)
+            del self._store.held[number_of(path)]
+
+    def write(self, reason: str, is_anew: bool = False) -> Checkpoint:
         """Writes a checkpoint and waits for it; a second caller waits for the first, then writes its own.
 
-        One with the reason "shutdown" is tried however full the disk is: nothing comes after it.
+        Nothing is written when nothing has changed since the newest one, see `changes`: that one is returned, not `is_new`. One with the
+        reason "shutdown" is tried however full the disk is: nothing comes after it.
+
+        Args:
+          is_anew: whether it is written whatever has changed.
 
         Raises:
           CheckpointError: no room for it, or Reverb could not write it, or what it wrote is not valid; or the server stops.
@@ -119,11 +179,22 @@ class CheckpointWriter:
             # Before it is written: nothing comes after the last one, not even where that fails.
             self._has_ended = reason == SHUTDOWN
             began = time.time()
+            info = None if self._look is None else self._look()
+            if self._look is not None and not is_anew and reason in _SKIPPABLE:
+                change = self._find_change(info, reason)
+                if not change and (current := self.newest()) is not None:
+                    return self._not_needed(current, reason)
+                self._log.debug("checkpoint needed", reason=reason, change=change)
             self.state = replace(self.state, writing_since=began)
             try:
-                return self._recorded("checkpoint written", reason, lambda: self._write(began, reason))
+                return self._recorded("checkpoint written", reason, lambda: self._write(began, reason), info)
             finally:
                 self.state = replace(self.state, writing_since=None)
+
+    def watch(self, info: ServerInfo, asked_at: float) -> None:
+        """Notes whether the newest checkpoint still holds everything, by what Reverb has told of its tables at a Unix time."""
+        if not self._find_change(info, SCHEDULE):
+            self.holds_all_at = max(asked_at, self.holds_all_at or 0.0)
 
     def stop(self) -> None:
         """Refuses every further checkpoint but that of reason "shutdown", also to callers that wait for their turn."""
@@ -180,7 +251,47 @@ class CheckpointWriter:
             self.tell(Outcome(now := time.time(), now - (self.state.writing_since or now), reason, error=str(failed)))
         return failed
 
-    def _recorded(self, event: str, reason: str, work: Callable[[], Checkpoint]) -> Checkpoint:
+    def _find_change(self, info: ServerInfo | None, reason: str) -> str:
+        """Why a checkpoint is needed, in words; "" when the newest one is whole and nothing has changed since."""
+        current, baseline = self.newest(), self._baseline
+        if current is None or baseline is None:
+            return "there is none yet" if self.state.last is None else "the newest one is gone, or cannot be read"
+        if info is None:
+            return "Reverb does not answer"
+        if missing := find_missing(current):
+            return f"the newest one is not whole: {missing}"
+        if self._may_be_updated:
+            return "who had sampled by priority may have updated priorities since"
+        by_priority = (name for name, table in all_tables(info).items() if has_priorities(table) and table.current_size)
+        if reason != SCHEDULE and (name := next(by_priority, "")):
+            return f'table "{name}": Reverb does not tell whether priorities were updated'
+        return find_change(baseline[0], info, baseline[1])
+
+    def _not_needed(self, current: Checkpoint, reason: str) -> Checkpoint:
+        is_first = reason != SCHEDULE or self.holds_all_at is None or not self._is_resting
+        self._is_resting = True
+        self.holds_all_at = now = time.time()
+        self.state = replace(self.state, not_needed=self.state.not_needed + 1)
+        tell = self._log.info if is_first else self._log.debug  # once per rest, however short the schedule is
+        tell("checkpoint not needed", reason=reason, number=current.number, meaning="nothing has changed since it")
+        unchanged = replace(current, is_new=False)
+        self.tell(Outcome(now, 0.0, reason, unchanged))
+        return unchanged
+
+    def _set_newest(self, checkpoint: Checkpoint) -> Marks | None:
+        """Keeps a checkpoint from being pruned until a newer one is written; returns what it says of its tables."""
+        older = {number: why for number, why in self._store.held.items() if why != NEWEST}
+        self._store.held = {**older, checkpoint.number: older.get(checkpoint.number, NEWEST)}
+        self._is_resting, self.holds_all_at = False, checkpoint.manifest.created
+        try:
+            return marks_of(checkpoint.folder)
+        except CheckpointError:  # it was removed at once: the next one is written
+            return None
+
+    def _recorded(
+        self, event: str, reason: str, work: Callable[[], Checkpoint], info: ServerInfo | None = None
+    ) -> Checkpoint:
+        """Does the work and notes what came of it. `info` is what the tables held just before, None where that is not known."""
         try:
             checkpoint = work()
         except (Rlds2ReverbError, OSError) as error:
@@ -190,6 +301,9 @@ class CheckpointWriter:
             raise failed from error.__cause__ if failed is error else error
         finally:
             give_back()
+        before, marks = self._baseline, self._set_newest(checkpoint)
+        self._may_be_updated = marks is None or was_sampled_by_priority({} if before is None else before[0], marks)
+        self._baseline = None if marks is None else (marks, {} if info is None else inserting_seconds(info))
         from_clients, last = self.state.from_clients + (reason == CLIENT), self.state.last
         self.state = replace(self.state, last=checkpoint, reason=reason, last_error="", from_clients=from_clients)
         self._log.info(
@@ -312,7 +426,23 @@ class Schedule(Repeating):
 
     def repeat(self) -> None:
         with suppress(CheckpointError):  # logged and counted by the writer, and tried again in its turn
-            self._writer.write("schedule")
+            self._writer.write(SCHEDULE)
+
+
+class RestWatch(Repeating):
+    """Notes every few seconds whether the newest checkpoint holds everything, also where no schedule asks.
+
+    Args:
+      snapshot: the newest answer of Reverb, and the Unix time of it; asks nothing. None without an answer.
+    """
+
+    def __init__(self, writer: CheckpointWriter, snapshot: Callable[[], tuple[ServerInfo, float] | None]) -> None:
+        super().__init__("rest", _WATCH_SECONDS)
+        self._writer, self._snapshot = writer, snapshot
+
+    def repeat(self) -> None:
+        if (answer := self._snapshot()) is not None:
+            self._writer.watch(*answer)
 
 
 Result = TypeVar("Result")
@@ -368,7 +498,7 @@ def space_for(folder: Path, newest: Checkpoint | None) -> Space:
 
 
 def check_space(
-    folder: Path, keep: int, newest: Checkpoint | None, items: Callable[[], int | None] = lambda: None
+    folder: Path, keep: int | Keep, newest: Checkpoint | None, items: Callable[[], int | None] = lambda: None
 ) -> None:
     """Refuses a checkpoint that would not fit.
 
@@ -396,18 +526,18 @@ def check_space(
     if space.free_bytes < needed:
         raise CheckpointError(
             f"{folder}: {space.free_bytes} bytes are free, {needed} are needed, as many as checkpoint "
-            f"{newest.number} takes{scaled}; nothing was written. {_ways_on(folder, keep)}; "
+            f"{newest.number} takes{scaled}; nothing was written. {_ways_on(folder, keep_of(keep))}; "
             "the next checkpoint is then tried as usual"
         )
 
 
-def _ways_on(folder: Path, keep: int) -> str:
+def _ways_on(folder: Path, keep: Keep) -> str:
     """Advice on how to free space; the most frequent cause comes first."""
     ways = []
     with suppress(CheckpointError):
         if len(kept := list_numbered(folder / CHECKPOINTS)) > 1:
             ways.append(
-                f"{len(kept)} checkpoints are kept there: lower checkpoints.keep, which is {keep}, and restart, "
+                f"{len(kept)} checkpoints are kept there: lower checkpoints.keep, which is {keep.words()}, and restart, "
                 f"or first delete the oldest of {folder / CHECKPOINTS}"
             )
         if list_folder(folder / SET_ASIDE):

@@ -17,6 +17,8 @@ from replay_server.admission import names_of, read_token
 from replay_server.config import ServerConfig
 from replay_server.errors import CheckpointError
 from replay_server.restore import Outlook, outlook
+from replay_server.retention import keep_of, plain_keep
+from replay_server.start_from import OlderStart, parse_start
 from replay_server.store import CHECKPOINTS, list_numbered
 from replay_server.tables import TableConfig
 from replay_server.uploads import check_place
@@ -29,8 +31,11 @@ EXIT_CONFIG = 2
 EXIT_START = 3
 
 
-def run(path: Path, overrides: Sequence[str], check: bool) -> None:
+def run(path: Path, overrides: Sequence[str], check: bool, start_from: str | None = None) -> None:
     """Serves until a signal and ends the process; with `check` prints what would run, and returns.
+
+    Args:
+      start_from: the checkpoint to start from, see `start_from.parse_start`; None for the newest one.
 
     Ends the process with `EXIT_CONFIG` or `EXIT_START` when it cannot serve.
     """
@@ -39,6 +44,7 @@ def run(path: Path, overrides: Sequence[str], check: bool) -> None:
     logging.getLogger("absl").setLevel(logging.ERROR)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     try:
+        older = None if start_from is None else parse_start(start_from)
         config = configs.load(path, overrides)
         tables = configs.table_configs(config)
         configs.check(tables)
@@ -53,7 +59,7 @@ def run(path: Path, overrides: Sequence[str], check: bool) -> None:
         sys.exit(EXIT_CONFIG)
     elsewhere = other_folder(path, config)
     if check:
-        restored = outlook(config.checkpoints, tables)
+        restored = outlook(config.checkpoints, tables, older)
         uploaded, notes = check_place(config.checkpoints) if config.checkpoints.upload else ({}, ())
         click.echo(describe(config, tables, restored, uploaded))
         for note in filter(None, (elsewhere, *restored.notes, *notes)):
@@ -67,10 +73,10 @@ def run(path: Path, overrides: Sequence[str], check: bool) -> None:
     if elsewhere:
         logs.logger("service").warning("another checkpoint folder", meaning=elsewhere)
     sys.stderr.flush()
-    os._exit(_serve(config, tables))  # Reverb's own shutdown waits for open streams
+    os._exit(_serve(config, tables, older))  # Reverb's own shutdown waits for open streams
 
 
-def _serve(config: ServerConfig, tables: Sequence[TableConfig]) -> int:
+def _serve(config: ServerConfig, tables: Sequence[TableConfig], older: OlderStart | None = None) -> int:
     log = logs.logger("service")
     try:
         with needing("serve", "server", ConfigError):
@@ -78,7 +84,7 @@ def _serve(config: ServerConfig, tables: Sequence[TableConfig]) -> int:
         require(
             ("reverb", "tensorflow"), "serve", "server", ConfigError
         )  # imported late, when nothing stands against the start
-        return serve(config, tables)
+        return serve(config, tables, older)
     except (ConfigError, CheckpointError) as error:
         log.critical("cannot start", error=str(error))
     except Exception:
@@ -131,7 +137,9 @@ def describe(
         "checkpoints": {
             "folder": str(Path(config.checkpoints.folder).absolute()),
             "every_seconds": config.checkpoints.every_seconds,
-            "keep": config.checkpoints.keep,
+            "keep": plain_keep(keep_of(config.checkpoints.keep)),
+            **({"keep_takes": found.need} if found.need else {}),
+            **({"kept_checkpoints": found.kept} if found.kept else {}),
             "last_checkpoint": found.last or "none",
             "starts_from": found.starts_from,
             **({"used_by": found.used_by} if found.used_by else {}),

@@ -23,6 +23,7 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from replay_server import admission
+from replay_server.retention import Keep
 from replay_server.tables import MOST, RateLimiter, Selector, Shape, TableConfig
 from rlds2reverb import strict_yaml
 from rlds2reverb.errors import ConfigError, SourceError, SpecError, ViewError
@@ -125,7 +126,8 @@ class CheckpointSection(_Section, frozen=True):
     Attributes:
       folder: of this server alone; made when missing.
       every_seconds: between checkpoints; null for none on a schedule.
-      keep: checkpoints kept.
+      keep: checkpoints kept: so many newest ones, or rules such as `{last: 3, hourly: 24, daily: 7, weekly: 4}`.
+      skip_unchanged: whether none is written when nothing has changed since the newest one.
       on_shutdown: whether SIGTERM and SIGINT write one.
       start_from: a checkpoint of another experiment (its folder, one that is kept there, or one of Reverb's own), here or in a
         bucket (`gs://`, `s3://`), taken when this folder has no checkpoint yet.
@@ -136,20 +138,21 @@ class CheckpointSection(_Section, frozen=True):
       deadline_seconds: longest time that Reverb may take to write one.
       upload: a place in a bucket, `gs://BUCKET/FOLDER` or `s3://BUCKET/FOLDER`, of this server alone, to which the newest
         checkpoint is sent whenever it is not there yet; null for none.
-      upload_keep: checkpoints kept there; null for as many as `keep`.
+      upload_keep: checkpoints kept there, as for `keep`; null for the same as `keep`.
       upload_on_shutdown_seconds: longest time that a stop waits for the last checkpoint to be sent; 0 for not at all.
     """
 
     folder: Annotated[str, Meta(min_length=1)] = "checkpoints"
     every_seconds: Seconds | None = 600.0
-    keep: Positive = 3
+    keep: Positive | Keep = 3
+    skip_unchanged: bool = True
     on_shutdown: bool = True
     start_from: str | None = None
     start_empty: bool = False
     unfit_tables: Literal["set_aside", "refuse"] = "set_aside"
     deadline_seconds: Seconds = 3600.0
     upload: str | None = None
-    upload_keep: Positive | None = None
+    upload_keep: Positive | Keep | None = None
     upload_on_shutdown_seconds: Annotated[float, Meta(ge=0, le=1e9)] = 60.0
 
 
@@ -267,6 +270,8 @@ def _known_fields(refusal: str, plain: Any) -> str:
             struct = TableSection
         elif isinstance(plain, dict) and "kind" in plain:
             struct = _KINDS[plain["kind"]]
+        elif key in ("keep", "upload_keep"):
+            struct = Keep
         elif struct is ServerConfig:
             struct = type(next(field.default for field in msgspec.structs.fields(struct) if field.name == key))
     return _fields_of(struct, unknown[1])

@@ -107,7 +107,7 @@ class FitPlan:
 def plan_fit(source: Path, configs: Sequence[TableConfig]) -> FitPlan:
     """Plans a start with `configs` from the checkpoint `source`. Reads the tables' descriptions, and needs no Reverb."""
     configs_by_name = {config.name: config for config in configs}
-    records = {record.table_name: record for record in _table_records(source)}
+    records = {record.table_name: record for record in table_records(source)}
     fits = {name: _fit_table(record, configs_by_name.get(name)) for name, record in records.items()}
     kept = {name: fit for name, fit in fits.items() if not _LEFT_OUT & set(fit.changes)}
     started = {
@@ -150,7 +150,7 @@ def fit_checkpoint(
 
 def items_by_table(checkpoint: Path) -> dict[str, int]:
     """Table -> items held, from the descriptions of the tables; without those that the server keeps for itself."""
-    records = _table_records(checkpoint)
+    records = table_records(checkpoint)
     return {record.table_name: _held(record) for record in records if not is_own(record.table_name)}
 
 
@@ -245,7 +245,7 @@ def _items_left(
             yield data
 
 
-def _table_records(checkpoint: Path) -> Iterator[Any]:
+def table_records(checkpoint: Path) -> Iterator[Any]:
     parse, path = message_class("PriorityTableCheckpoint").FromString, checkpoint / TABLES
     for data in read_records(path):
         try:

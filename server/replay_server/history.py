@@ -44,6 +44,8 @@ _MOST_READ_BYTES = 1 << 20  # a newer release may write more than this one
 MOST_TEXT = 160  # characters kept of an error
 _HEAD = 40  # of them, from its start
 
+NOT_NEEDED = "not needed"  # the reason of a row
+
 VERSION = FormatVersion("a history", 1)
 
 _MOST_ROWS = 80
@@ -76,6 +78,8 @@ class CheckpointRow(Struct, frozen=True, array_like=True, forbid_unknown_fields=
       seconds: of the one that took longest.
       bytes, number, reason: of the newest; 0 when it failed. The number of a checkpoint that a start has done without is 0, too.
       error: of the newest; "" when they were written.
+
+    Where the reason is `NOT_NEEDED`, nothing was written: checkpoint `number` still held everything, whenever one was due.
     """
 
     first: Time
@@ -110,6 +114,12 @@ class History(Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, runs=(*earlier_runs, run))
 
     def with_checkpoint(self, written: CheckpointRow) -> History:
+        """The history with one more; those that were not needed, one after the other, share a row."""
+        if written.reason == NOT_NEEDED and self.checkpoints:
+            last = self.checkpoints[-1]
+            if (last.reason, last.number) == (NOT_NEEDED, written.number):
+                row = msgspec.structs.replace(last, last=max(last.last, written.last), count=last.count + written.count)
+                return msgspec.structs.replace(self, checkpoints=(*self.checkpoints[:-1], row))
         return msgspec.structs.replace(self, checkpoints=(*self.checkpoints, written))
 
     def newest_checkpoint(self) -> CheckpointRow | None:
@@ -253,7 +263,7 @@ def _one_run(run: ServerRun, other: ServerRun) -> ServerRun:
 
 
 def _one_row(row: CheckpointRow, other: CheckpointRow) -> CheckpointRow | None:
-    if bool(row.error) != bool(other.error):
+    if bool(row.error) != bool(other.error) or (row.reason == NOT_NEEDED) != (other.reason == NOT_NEEDED):
         return None
     return msgspec.structs.replace(
         other,

@@ -10,7 +10,7 @@
 | GET /healthz | 200 while the process lives |
 | GET /readyz | 200 when Reverb answers a ServerInfo call within its deadline and the folder is ours, else 503 and why |
 | GET /metrics | for Prometheus |
-| POST /checkpoint | writes one, answers when it is there; 503 when it cannot be written, or the server is not ready |
+| POST /checkpoint | writes one if anything has changed since the newest one, or with `?anew=1` in any case, and answers when it is there; 503 when it cannot be written, or the server is not ready |
 
 Requests for a checkpoint that come while one is written share the next one.
 Any path: 421 for a host name that is not ours; POST: 403 for a page of another origin, 401 without the token; see `admission`.
@@ -169,6 +169,18 @@ _POLICY = (
 )
 
 
+PAGE_HEADERS = {"Content-Security-Policy": _POLICY, "X-Content-Type-Options": "nosniff"}
+
+
+def page_files() -> dict[str, Path]:
+    """The files of the pages, by the paths of their requests."""
+    names = [path.name for path in _PAGE.iterdir() if path.suffix in (".html", ".css", ".js")]
+    files = {f"/page/{name}": _PAGE / name for name in names} | {
+        f"/page/{name}": folder / name for name, folder in _SHARED.items()
+    }
+    return {**files, "/": _PAGE / "index.html", "/runbook": _PAGE / "runbook.html"}
+
+
 class HttpServer:
     """Serves an application in a thread of its own; `url` has the port it got.
 
@@ -205,6 +217,10 @@ class HttpServer:
     def start(self) -> None:
         self._thread.start()
 
+    def sockets(self) -> list[int]:
+        """Descriptors of the sockets on which it listens."""
+        return [server.socket.fileno() for server in self._servers]
+
     def stop(self) -> None:
         for server in self._servers:
             server.close()
@@ -216,12 +232,18 @@ def peers_of(section: HttpSection) -> list[str]:
     return [address for address in section.peers if address not in own]
 
 
-def make_app(state: ServerState, write: Callable[[], Checkpoint], alerts: AlertWatch | None = None) -> flask.Flask:
+def make_app(
+    state: ServerState,
+    write: Callable[[], Checkpoint],
+    alerts: AlertWatch | None = None,
+    write_anew: Callable[[], Checkpoint] | None = None,
+) -> flask.Flask:
     """The WSGI application.
 
     Args:
-      write: writes a checkpoint and returns it; raises `CheckpointError`.
+      write: writes a checkpoint if anything has changed, and returns the newest one; raises `CheckpointError`.
       alerts: since when they hold; by default they are computed when somebody looks.
+      write_anew: writes one whatever has changed; by default `write`.
 
     Raises:
       ConfigError: the token cannot be read.
@@ -238,8 +260,7 @@ def make_app(state: ServerState, write: Callable[[], Checkpoint], alerts: AlertW
     def page(name: str) -> flask.Response:
         """A file of the pages, which run only their own scripts and contact only this server."""
         response = flask.send_from_directory(_SHARED.get(name, _PAGE), name, max_age=0)
-        response.headers["Content-Security-Policy"] = _POLICY
-        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers.update(PAGE_HEADERS)
         return response
 
     @app.get("/history.json")
@@ -279,12 +300,12 @@ def make_app(state: ServerState, write: Callable[[], Checkpoint], alerts: AlertW
             error = f"{MOST_WAITING} requests wait for a checkpoint already; ask again in {_RETRY_SECONDS} s"
             return {"error": error}, 503, {"Retry-After": _RETRY_SECONDS}
         try:
-            written = write()
+            written = (write_anew or write)() if flask.request.args.get("anew") == "1" else write()
         except CheckpointError as error:
             return {"error": str(error)}, 503
         finally:
             may_wait.release()
-        return {**written.summary(), "folder": str(written.folder)}, 200
+        return {**written.summary(), "folder": str(written.folder), "written": written.is_new}, 200
 
     return app
 

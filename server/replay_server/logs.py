@@ -57,6 +57,19 @@ _JOIN_SECONDS = 5.0  # a folder that does not answer delays a line, and nothing 
 Far = Callable[[], Mapping[str, Any]]
 """The progress now, as fields of a log line."""
 
+_UNDER_WAY: list[tuple[str, float, Far]] = []  # event, monotonic time of its begin, progress; of this process
+
+
+def under_way() -> list[dict[str, Any]]:
+    """Long work that `log_progress` tells of, oldest first: `what`, `seconds` since its begin, and how far it is, where that is known."""
+    works = []
+    for event, began, far in _UNDER_WAY:
+        fields: Mapping[str, Any] = {}
+        with suppress(OSError):
+            fields = far()
+        works.append({"what": event, "seconds": round(time.monotonic() - began, 1), **fields})
+    return works
+
 
 @contextmanager
 def log_progress(log: Logger, event: str, far: Far = dict, **begins: Any) -> Iterator[None]:
@@ -77,6 +90,8 @@ def log_progress(log: Logger, event: str, far: Far = dict, **begins: Any) -> Ite
 
     log.info(event, **begins)
     thread = threading.Thread(target=log_lines, name="progress", daemon=True)
+    entry = event, began, far
+    _UNDER_WAY.append(entry)
     try:
         thread.start()
     except RuntimeError as error:  # no more threads here: the work matters more than its lines
@@ -84,6 +99,7 @@ def log_progress(log: Logger, event: str, far: Far = dict, **begins: Any) -> Ite
     try:
         yield
     finally:
+        _UNDER_WAY.remove(entry)
         ended.set()
         if thread.ident is not None:
             thread.join(_JOIN_SECONDS)
@@ -108,10 +124,10 @@ def bytes_in(folder: Path) -> int:
     return total
 
 
-def bytes_read() -> int | None:
-    """Bytes that this process has read since its start, from files and elsewhere; None where the system does not say (Linux does)."""
+def bytes_read(process: int | Literal["self"] = "self") -> int | None:
+    """Bytes that a process has read since its start, from files and elsewhere; None where the system does not say (Linux does)."""
     try:
-        text = Path("/proc/self/io").read_text(encoding="ascii")
+        text = Path(f"/proc/{process}/io").read_text(encoding="ascii")
     except OSError:
         return None
     return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("rchar:")), None)

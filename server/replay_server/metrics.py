@@ -51,6 +51,14 @@ _SERVER_METRICS: tuple[tuple[Metric, Callable[[ServerState], _Value]], ...] = (
         Metric("replay_checkpoint_failures", "counter", "checkpoints that could not be written"),
         lambda state: state.checkpoints.state.failures,
     ),
+    (
+        Metric(
+            "replay_checkpoint_not_needed",
+            "counter",
+            "checkpoints not written, because nothing had changed since the newest",
+        ),
+        lambda state: state.checkpoints.state.not_needed,
+    ),
     (Metric("replay_checkpoint_generations", "gauge", "checkpoints on disk"), lambda state: state.store.count()),
     (
         Metric("replay_checkpoint_from_clients", "counter", "checkpoints kept that a client asked Reverb for"),
@@ -72,6 +80,18 @@ _SERVER_METRICS: tuple[tuple[Metric, Callable[[ServerState], _Value]], ...] = (
     (
         Metric("replay_checkpoint_timestamp_seconds", "gauge", "Unix time of the newest"),
         _of_newest(lambda newest: newest.manifest.created),
+    ),
+    (
+        Metric(
+            "replay_checkpoint_holds_all_timestamp_seconds",
+            "gauge",
+            "Unix time at which the newest was last known to hold all that the tables hold",
+        ),
+        lambda state: (
+            None
+            if (newest := state.checkpoints.newest()) is None
+            else max(newest.manifest.created, state.checkpoints.holds_all_at or 0.0)
+        ),
     ),
     (
         Metric("replay_checkpoint_duration_seconds", "gauge", "time to write the newest"),

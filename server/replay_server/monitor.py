@@ -89,6 +89,11 @@ class Monitor(Repeating):
         self.repeat()
         super().start()
 
+    def answer(self) -> tuple[ServerInfo, float] | None:
+        """The answer to the newest question and its Unix time; None where Reverb has not answered that."""
+        seen = self.snapshot
+        return (seen.info, seen.answered_at) if seen.info is not None and not seen.error else None
+
     def history(self) -> list[Moment]:
         """About one moment per second, oldest first."""
         return list(self._history)

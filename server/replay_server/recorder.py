@@ -16,7 +16,7 @@ import msgspec
 
 from replay_server import history as histories
 from replay_server.checkpoints import Outcome
-from replay_server.history import CheckpointRow, History, HistoryFile, MemorySample, shorten_error
+from replay_server.history import NOT_NEEDED, CheckpointRow, History, HistoryFile, MemorySample, shorten_error
 from replay_server.logs import logger
 from replay_server.memory import resident_bytes
 
@@ -74,7 +74,7 @@ class Recorder:
             round(max(0.0, outcome.seconds), 2),
             0 if checkpoint is None else checkpoint.bytes,
             0 if checkpoint is None else checkpoint.number,
-            outcome.reason,
+            outcome.reason if checkpoint is None or checkpoint.is_new else NOT_NEEDED,
             shorten_error(outcome.error),
         )
         with self._changing:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from replay_server import uploads
 from replay_server.choosing import ChosenCheckpoint, Survey, Unloaded, how_to_go_on, missing, survey, why_left_unread
@@ -19,8 +20,10 @@ from replay_server.files import RECORD_FILES, verify_record_files, writing_times
 from replay_server.fitting import Fit, TableFit, fit_checkpoint, plan_fit
 from replay_server.folder_lock import Holder, holder, utc
 from replay_server.history import newest_checkpoint
-from replay_server.logs import bytes_in, log_progress, logger
+from replay_server.logs import Far, Reading, bytes_in, log_progress, logger
 from replay_server.own_tables import OWN_TABLES
+from replay_server.retention import disk_need, keep_of
+from replay_server.start_from import OlderStart, is_same_state, passed_over, verified_older
 from replay_server.store import CHECKPOINTS, Checkpoint, CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
 from replay_server.working_folder import WorkingFolder
@@ -40,12 +43,16 @@ class Start:
       fit: tables to start with, and how each was fitted.
       staged: the folder for Reverb to load, None to start empty.
       unloaded: checkpoints that exist and were passed over, newest first; broken ones are where they were moved to.
+      older: the one that `--start-from` named, when there are newer ones.
+      passed_over: these newer ones, newest first; they stay.
     """
 
     checkpoint: Checkpoint | None
     fit: Fit
     staged: Path | None
     unloaded: tuple[Unloaded, ...] = ()
+    older: Checkpoint | None = None
+    passed_over: tuple[Path, ...] = ()
 
 
 def prepare(
@@ -53,11 +60,13 @@ def prepare(
     section: CheckpointSection,
     tables: Sequence[TableConfig],
     stopped: Callable[[], bool] = lambda: False,
+    older: OlderStart | None = None,
 ) -> Start:
-    """Finds the newest valid checkpoint, else `start_from`, and fits it to the config.
+    """Finds the checkpoint that `older` asks for, else the newest valid one, else `start_from`, and fits it to the config.
 
     Args:
       stopped: whether the server is to end; asked while a checkpoint comes from a bucket.
+      older: what `--start-from` says; None without it. It is found and checked before anything is moved.
 
     Raises:
       StartStopped: the server is to end.
@@ -67,15 +76,45 @@ def prepare(
         signature differs and the config says to refuse that.
     """
     log = logger("restore")
-    keep_left(store, log, section.start_empty)
-    with log_progress(log, "verifying checkpoints", folder=str(store.folder)):
-        checkpoint, unloaded = choose(store, section.start_empty)
-    set_aside_left(store, log)
-    for path in store.clean():
-        log.warning("unfinished checkpoint removed", path=str(path), meaning="the server was killed while writing it")
-    staged, copy = store.reverb / _STAGED, store.folder / uploads.FETCHED
-    chosen = None if checkpoint is None else ChosenCheckpoint(checkpoint.folder)
     with ExitStack() as copies:
+        named: Checkpoint | None = None
+        if older is not None:
+            with log_progress(log, "verifying the checkpoint to start from", start_from=older.text):
+                named = copies.enter_context(verified_older(older, store, section, stopped))
+            if refusal := plan_fit(named.folder, tables).refusal(section.unfit_tables):
+                raise CheckpointError(refusal)
+        keep_left(store, log, section.start_empty)
+        newer = () if named is None else tuple(passed_over(named, store))
+        is_local = named is not None and named.folder.parent == store.kept
+        if named is not None and newer and is_same_state(named, newer[0]):
+            # What a supervisor starts again and again with --start-from must not push out all others with copies of one.
+            log.info("an earlier start from this checkpoint continues", checkpoint=named.number, newest=str(newer[0]))
+            named, newer = None, ()
+        if is_local and not newer:  # it is the newest
+            named = None
+        if named is None:
+            with log_progress(log, "verifying checkpoints", reading_of(store), folder=str(store.folder)):
+                checkpoint, unloaded = choose(store, section.start_empty)
+        else:
+            checkpoint, unloaded = named if is_local else None, ()
+        set_aside_left(store, log)
+        for path in store.clean():
+            log.warning(
+                "unfinished checkpoint removed", path=str(path), meaning="the server was killed while writing it"
+            )
+        staged, copy = store.reverb / _STAGED, store.folder / uploads.FETCHED
+        chosen = None if checkpoint is None else ChosenCheckpoint(checkpoint.folder)
+        if named is not None:
+            chosen = ChosenCheckpoint(named.folder, number=named.number)
+            if not is_local and uploads.continues_place(section):
+                uploads.take_over(section, store, chosen)
+            log.warning(
+                "starting from an older checkpoint",
+                number=named.number,
+                written=utc(named.manifest.created),
+                newer=[path.name for path in newer],
+                meaning="the newer ones stay, and this server writes a new one before it is ready",
+            )
         if chosen is None and section.start_from is not None:
             fetched = lambda: {"bytes": bytes_in(copy)}  # noqa: E731
             with log_progress(
@@ -103,7 +142,13 @@ def prepare(
         if kept is not None:
             log.warning("the checkpoint is kept for good, because not all of it was restored", path=str(kept))
     log.info("restoring", checkpoint=str(source), items=fit.items)
-    return Start(checkpoint, fit, staged, unloaded)
+    return Start(checkpoint, fit, staged, unloaded, named, newer)
+
+
+def reading_of(store: CheckpointStore) -> Far:
+    """Progress in verifying the newest checkpoint."""
+    newest = next(iter(store.readable() or ()), None)
+    return dict if newest is None else Reading(bytes_in(newest)).far
 
 
 def forget_staged(store: CheckpointStore) -> None:
@@ -160,6 +205,8 @@ class Outlook:
       starts_from: in words.
       last: the newest good checkpoint, with its age and size in words; "" without one.
       tables: what becomes of each table of the config and of the checkpoint, in words, but for the server's own; empty where nothing can be read.
+      kept: the kept checkpoints, newest first, as `_row_of` has them.
+      need: what `checkpoints.keep` takes on disk, in words; "" without a checkpoint.
       used_by: the server that uses the folder now, "" when none does.
       notes: what would be passed over or left out, and why.
       refusal: why the start would be refused, one reason per line; "" when it would not.
@@ -168,24 +215,42 @@ class Outlook:
     starts_from: str
     last: str = ""
     tables: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[Mapping[str, Any], ...] = ()
+    need: str = ""
     used_by: str = ""
     notes: tuple[str, ...] = ()
     refusal: str = ""
 
 
-def outlook(section: CheckpointSection, tables: Sequence[TableConfig]) -> Outlook:
-    """What a start with this config would find now. A folder in use is described, too: its server may end."""
+def outlook(section: CheckpointSection, tables: Sequence[TableConfig], older: OlderStart | None = None) -> Outlook:
+    """What a start with this config, and with what `--start-from` says, would find now. A folder in use is described, too: its server may end."""
     folder = Path(section.folder).absolute()
     held = Holder()
     try:
         held = holder(folder)
-        content = _of_content(section, folder, tables)
+        content = _of_content(section, folder, tables) if older is None else _of_older(older, section, folder, tables)
     except CheckpointError as error:
         content = Outlook(_REFUSED, refusal=str(error))
     except OSError as error:
         content = Outlook(_REFUSED, refusal=f"checkpoint folder {section.folder}: cannot be read ({error})")
     reasons = [reason for reason in (held.refusal, content.refusal) if reason]
-    return replace(content, used_by=held.words, refusal="\n".join(reasons))
+    kept, need = _list_kept(section, folder)
+    return replace(content, kept=kept, need=need, used_by=held.words, refusal="\n".join(reasons))
+
+
+def _of_older(older: OlderStart, section: CheckpointSection, folder: Path, tables: Sequence[TableConfig]) -> Outlook:
+    """A start with `--start-from`; one in a bucket is fetched for it, and removed."""
+    store = CheckpointStore(folder, section.keep, is_only_read=True)
+    with tempfile.TemporaryDirectory(prefix="rlds2reverb-check-") as copies:
+        with verified_older(older, store, section, copy=Path(copies) / uploads.FETCHED) as named:
+            newer = passed_over(named, store)
+            words = f"checkpoint {named.number}, written at {utc(named.manifest.created)}, {named.item_count} items, {named.bytes} bytes"
+            fitted = _fit_start(words, named.folder, section, tables, _SET_ASIDE)
+    notes = [f"checkpoint {newer[0].name} is newer and stays, pinned"] if newer else []
+    notes += (
+        [f"{counted(len(newer) - 1, 'more newer checkpoint')} stay as checkpoints.keep says"] if len(newer) > 1 else []
+    )
+    return replace(fitted, notes=(*notes, *fitted.notes))
 
 
 def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[TableConfig]) -> Outlook:
@@ -222,6 +287,35 @@ def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[Table
     ends = {True: "would be set aside", False: "would be passed over"}
     own = (f"{passed.reason}; it {ends[passed.is_readable]}" for passed in survey_of_folder.unloaded)
     return replace(chosen, last=last, notes=(*notes, *filter(None, [gone]), *own, *chosen.notes))
+
+
+def _list_kept(section: CheckpointSection, folder: Path) -> tuple[tuple[Mapping[str, Any], ...], str]:
+    """The kept checkpoints, and what `checkpoints.keep` takes on disk; nothing where the folder cannot be listed."""
+    try:
+        listed = CheckpointStore(folder, section.keep, is_only_read=True).listed()
+        free = shutil.disk_usage(folder).free if listed else None
+    except (CheckpointError, OSError):
+        return (), ""
+    now = time.time()
+    documents = [checkpoint.document(now) for checkpoint in listed]
+    sizes = [document["bytes"] or 0 for document in documents]
+    need = disk_need(keep_of(section.keep), sizes, sizes[0], free).words() if sizes else ""
+    return tuple(map(_row_of, documents)), need
+
+
+def _row_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A checkpoint for people; what it is like is told by the sizes of its files, and only what a start takes is read to the end."""
+    if document["created"] is None:
+        return {"checkpoint": document["name"], "problem": document["problem"]}
+    return {
+        "checkpoint": document["name"],
+        "written": utc(document["created"]),
+        "age": duration(document["age_seconds"]),
+        "items": document["items"],
+        "size": size(document["bytes"]),
+        "kept": ", ".join(document["kept"]) or "until the next one is written",
+        **({"problem": document["problem"]} if document["problem"] else {}),
+    }
 
 
 def _last(name: str, written: float, count: int) -> str:

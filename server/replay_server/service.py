@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from replay_server import restore
+from replay_server.admission import names_of
 from replay_server.alerts import AlertWatch
-from replay_server.checkpoints import SHUTDOWN, CheckpointWriter, Outcome, Schedule, Shared
+from replay_server.checkpoints import REQUEST, SHUTDOWN, CheckpointWriter, Outcome, RestWatch, Schedule, Shared
 from replay_server.choosing import missing
 from replay_server.clients import ClientCheckpoints
 from replay_server.config import ServerConfig
@@ -24,15 +25,18 @@ from replay_server.embedded import held_port
 from replay_server.errors import CheckpointError, StartStopped
 from replay_server.folder_lock import FolderLock
 from replay_server.history import HistoryFile
-from replay_server.http import HttpServer, make_app
+from replay_server.http import PAGE_HEADERS, HttpServer, make_app, page_files
 from replay_server.journal import JournalWatch
 from replay_server.library import library, start_server
-from replay_server.logs import Reading, bytes_in, log_progress, logger
+from replay_server.loading import EVENT, FROM_BYTES, stand_in
+from replay_server.logs import bytes_in, logger
 from replay_server.monitor import Monitor, PrefillTeller
 from replay_server.own_tables import OWN_TABLES
 from replay_server.recorder import Recorder
 from replay_server.repeating import Repeating
+from replay_server.start_from import OlderStart
 from replay_server.state import ServerState
+from replay_server.status import status
 from replay_server.store import CheckpointStore
 from replay_server.tables import TableConfig
 from replay_server.uploads import uploads_of
@@ -46,7 +50,7 @@ _STDERR = 2
 _LOOK_UP_SECONDS = 0.5  # how late a signal that woke nobody may be noticed
 
 
-def serve(config: ServerConfig, tables: Sequence[TableConfig]) -> int:
+def serve(config: ServerConfig, tables: Sequence[TableConfig], older: OlderStart | None = None) -> int:
     """Runs a service until a signal; with `grpc.port` 0 on a free port, which the log and the status name.
 
     Returns:
@@ -58,7 +62,7 @@ def serve(config: ServerConfig, tables: Sequence[TableConfig]) -> int:
     """
     with held_port(config.grpc.port, "grpc.port") as port:
         chosen = msgspec.structs.replace(config, grpc=msgspec.structs.replace(config.grpc, port=port))
-        return ReplayService(chosen, tables).run()
+        return ReplayService(chosen, tables, older).run()
 
 
 class ReplayService:
@@ -67,14 +71,16 @@ class ReplayService:
     Args:
       config: the whole configuration; its `grpc.port` is one that Reverb can have, not 0.
       tables: its tables, resolved and checked.
+      older: the checkpoint that `--start-from` names; None to start from the newest one.
 
     Attributes:
       state: what HTTP, metrics and the status page read.
-      requested_checkpoint: writes a checkpoint, one for all who ask at the same time.
+      requested_checkpoint: writes a checkpoint if anything has changed, one for all who ask at the same time.
+      requested_anew: writes one whatever has changed, likewise.
     """
 
-    def __init__(self, config: ServerConfig, tables: Sequence[TableConfig]) -> None:
-        self.config, self._tables = config, tuple(tables)
+    def __init__(self, config: ServerConfig, tables: Sequence[TableConfig], older: OlderStart | None = None) -> None:
+        self.config, self._tables, self._older = config, tuple(tables), older
         address = f"localhost:{config.grpc.port}"
         self._asking = GrpcTransport(address, call_seconds=READY_SECONDS)
         self._saving = GrpcTransport(address)
@@ -85,7 +91,8 @@ class ReplayService:
         spacing = section.every_seconds or _SPACING_SECONDS
         # A transport without the short deadline of `ask`: writing a checkpoint may take an hour.
         request = partial(self._saving.checkpoint, section.deadline_seconds)
-        self.checkpoints = CheckpointWriter(self._store, request, spacing, self._items)
+        look = self._look if section.skip_unchanged else None
+        self.checkpoints = CheckpointWriter(self._store, request, spacing, self._items, look)
         self._recorder = Recorder(HistoryFile(self._store), self._known_items, started_at)
         self._uploads = uploads_of(section, self._store)
         self.checkpoints.tell = self._note
@@ -100,7 +107,9 @@ class ReplayService:
             uploads=self._uploads,
             journal=JournalWatch(self.monitor, self._saving),
         )
-        self.requested_checkpoint = Shared(lambda: self.checkpoints.write("request"), self.checkpoints.turn)
+        write, turn = self.checkpoints.write, self.checkpoints.turn
+        self.requested_checkpoint = Shared(lambda: write(REQUEST), turn)
+        self.requested_anew = Shared(lambda: write(REQUEST, is_anew=True), turn)
         self._stop = _Stop()
         self._log = logger("service")
         self._server: Any = None
@@ -118,7 +127,7 @@ class ReplayService:
         try:
             self.lock.take()  # one server per checkpoint folder
             alerts = AlertWatch(state)
-            http = HttpServer(make_app(state, self.requested_checkpoint, alerts), self.config.http)
+            http = HttpServer(make_app(state, self.requested_checkpoint, alerts, self.requested_anew), self.config.http)
             http.start()
             self._log.info("http is up", url=http.url)
             if not self.lock.settle(self._stop.wait):
@@ -128,7 +137,7 @@ class ReplayService:
             alerts.start()
 
             try:
-                self._start_reverb()  # restores what the folder holds
+                self._start_reverb(http.sockets())  # restores what the folder holds
             except StartStopped as stopped:
                 self._log.info("stopped before the start", reason=str(stopped))
                 return 0
@@ -136,6 +145,7 @@ class ReplayService:
             helpers: list[Repeating] = [
                 ClientCheckpoints(self.checkpoints),
                 PrefillTeller(self.monitor, state.table_configs),
+                RestWatch(self.checkpoints, self.monitor.answer),
                 *([] if state.journal is None else [state.journal]),
             ]
             if self.config.checkpoints.every_seconds is not None:
@@ -152,6 +162,8 @@ class ReplayService:
                 items=sum(table.items for table in state.tables),
                 seconds=round(time.time() - state.started_at, 3),
             )
+
+            self._tell_need()
 
             # Python runs a signal's handler in the main thread, and only when that is awake: a signal that arrives just
             # before the wait, or in another thread, wakes nobody.
@@ -195,12 +207,13 @@ class ReplayService:
         """Does what SIGTERM does."""
         self._stop.set()
 
-    def _start_reverb(self) -> None:
+    def _start_reverb(self, sockets: Sequence[int]) -> None:
+        """Restores, and starts Reverb; `sockets` are those on which HTTP listens."""
         self._log.info("loading Reverb")
         library()
         try:
             start = restore.prepare(
-                self._store, self.config.checkpoints, (*self._tables, *OWN_TABLES), self._stop.is_set
+                self._store, self.config.checkpoints, (*self._tables, *OWN_TABLES), self._stop.is_set, self._older
             )
         except OSError as error:
             raise CheckpointError(
@@ -211,7 +224,9 @@ class ReplayService:
         loading: AbstractContextManager[None] = nullcontext()
         if start.staged is not None:
             total = bytes_in(start.staged)
-            loading = log_progress(self._log, "loading the checkpoint", Reading(total).far, bytes=total)
+            self._log.info(EVENT, bytes=total)
+            if total >= FROM_BYTES:
+                loading = self._stand_in(total, sockets)
         try:
             with loading:
                 self._server = start_server(start.fit.configs, self.config.grpc.port, str(self._store.reverb))
@@ -219,24 +234,48 @@ class ReplayService:
             raise CheckpointError(f"Reverb does not start: {error}") from error
         restore.forget_staged(self._store)
         self.state.start = start
-        self.checkpoints.restored(start.checkpoint)
+        if start.older is None:
+            self.checkpoints.restored(start.checkpoint)
+        else:
+            self.checkpoints.start_over(start.checkpoint, start.passed_over)
         last = self.state.recorder.history().newest_checkpoint()
         if start.checkpoint is None and missing(self._store.folder, last):
             self.state.recorder.forget_checkpoints()  # this start has done without them, and the next one need not look
         if start.staged is not None:
             self._log.info("restored", items=start.fit.items, seconds=round(time.time() - began, 3))
 
+    def _stand_in(self, total: int, sockets: Sequence[int]) -> AbstractContextManager[None]:
+        """Has another process answer and log while this one cannot, see `loading`."""
+        http, log = self.config.http, self.config.log
+        document = {**status(self.state), "alerts": [], "together": None}
+        names = names_of(http.host, http.allowed_hosts)
+        return stand_in(
+            total, sockets, names, page_files(), PAGE_HEADERS, document, {"form": log.format, "level": log.level}
+        )
+
+    def _tell_need(self) -> None:
+        """Logs what the kept checkpoints take on disk, once there is one to go by."""
+        need = self.state.disk_need()
+        if need is not None:
+            tell = self._log.warning if need.is_short else self._log.info
+            tell("checkpoints on disk", keep=self._store.keep.words(), meaning=need.words())
+
     def _note(self, outcome: Outcome) -> None:
         self._recorder.note(outcome)
-        if self._uploads is not None:
+        if self._uploads is not None and outcome.checkpoint is not None and outcome.checkpoint.is_new:
             self._uploads.note(outcome.checkpoint)
+
+    def _look(self) -> ServerInfo | None:
+        """What Reverb tells of the tables now; None without an answer."""
+        try:
+            return self.ask()
+        except ServerUnreachable:
+            return None
 
     def _items(self) -> int | None:
         """Number of items in all tables now; None without an answer."""
-        try:
-            return sum(table.current_size for table in self.ask().tables.values())
-        except ServerUnreachable:
-            return None
+        info = self._look()
+        return None if info is None else sum(table.current_size for table in info.tables.values())
 
     def _known_items(self) -> int | None:
         """Items in all tables by Reverb's newest answer; asks nothing."""
@@ -248,8 +287,8 @@ class ReplayService:
         code = 0
         if self.config.checkpoints.on_shutdown:
             try:
-                self.checkpoints.write(SHUTDOWN)
-                return 0
+                if self.checkpoints.write(SHUTDOWN).is_new:
+                    return 0
             except CheckpointError:
                 code = 1
         else:

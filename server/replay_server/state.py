@@ -14,13 +14,16 @@ from typing import Literal
 from replay_server.checkpoints import CheckpointWriter
 from replay_server.choosing import Unloaded
 from replay_server.config import ServerConfig
+from replay_server.errors import CheckpointError
 from replay_server.fitting import TableFit
 from replay_server.folder_lock import FolderLock
 from replay_server.journal import JournalWatch
+from replay_server.logs import bytes_in, under_way
 from replay_server.monitor import Monitor
 from replay_server.recorder import Recorder
 from replay_server.restore import Start
-from replay_server.store import CheckpointStore, LeftOut
+from replay_server.retention import DiskNeed, disk_need
+from replay_server.store import CheckpointStore, LeftOut, ListedCheckpoint
 from replay_server.tables import TableConfig
 from replay_server.uploads import Uploads
 from rlds2reverb.wire.messages import is_own
@@ -70,15 +73,43 @@ class ServerState:
         """What starts have not restored, while it is kept; of `start_from` what this start has not."""
         if self.start is None or self.start.checkpoint is not None:
             return self.store.left_out()
-        place = str(self.config.checkpoints.start_from)
+        older = self.start.older
+        place = str(self.config.checkpoints.start_from) if older is None else f"checkpoint {older.number} of the bucket"
         own = [LeftOut(table.name, table.lost, table.detail, place) for table in self.tables if table.lost]
         return own + self.store.left_out()
+
+    def listed(self) -> list[ListedCheckpoint]:
+        """The kept checkpoints, newest first; none where the folder cannot be listed."""
+        try:
+            return self.store.listed()
+        except CheckpointError:
+            return []
+
+    def disk_need(self) -> DiskNeed | None:
+        """What the checkpoints that are kept take on disk; None before the first, or where the folder cannot be listed."""
+        newest, space = self.checkpoints.newest(), self.checkpoints.space()
+        try:
+            sizes = [bytes_in(path) for path in self.store.paths()]
+        except CheckpointError:
+            return None
+        if newest is None:
+            return None
+        return disk_need(self.store.keep, sizes, newest.bytes, None if space is None else space.free_bytes)
 
     def obstacle(self) -> str:
         """Why the server is not ready, without asking Reverb; "" when nothing is in the way."""
         if self.phase != "ready":
-            return f"the server is {self.phase}" + (self.lock.waiting and f": {self.lock.waiting}")
+            return f"the server is {self.phase}{self.how_far()}" + (self.lock.waiting and f": {self.lock.waiting}")
         return self.lock.problem
+
+    def how_far(self) -> str:
+        """How far a start is, such as " 43 %"; "" where nobody can tell."""
+        shares = (
+            [work["percent"] for work in under_way() if "percent" in work]
+            if self.phase in ("starting", "restoring")
+            else []
+        )
+        return f" {shares[-1]} %" if shares else ""
 
     def was_ready(self) -> bool:
         """Whether nothing is in the way, and Reverb has answered the newest question."""

@@ -17,8 +17,10 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 
 from replay_server.choosing import Unloaded
+from replay_server.logs import under_way
 from replay_server.memory import memory_limit, resident_bytes
 from replay_server.monitor import Moment
+from replay_server.retention import plain_keep
 from replay_server.state import ServerState
 from rlds2reverb.specs import spec_texts, view_in
 from rlds2reverb.wire.messages import clause, insert_wait, reason, sample_wait, waiting
@@ -33,10 +35,11 @@ def status(state: ServerState) -> dict[str, Any]:
     """
     snapshot, limit = state.monitor.snapshot, memory_limit()
     section, progress, space = state.config.checkpoints, state.checkpoints.state, state.checkpoints.space()
-    last = state.checkpoints.newest()
+    last, need = state.checkpoints.newest(), state.disk_need()
     return {
         "server": {
             "state": state.phase,
+            "progress": under_way(),
             "problem": snapshot.error,
             "now": time.time(),
             "started_at": state.started_at,
@@ -59,11 +62,15 @@ def status(state: ServerState) -> dict[str, Any]:
             "failures": progress.failures,
             "last_error": progress.last_error,
             "from_clients": progress.from_clients,
+            "not_needed": progress.not_needed,
+            "holds_all_at": state.checkpoints.holds_all_at,
             "free_bytes": None if space is None else space.free_bytes,
             "needed_bytes": None if space is None else space.needed_bytes,
             "every_seconds": section.every_seconds,
             "generations": state.store.count(),
-            "keep": section.keep,
+            "keep": plain_keep(state.store.keep),
+            "need": None if need is None else {**vars(need), "is_short": need.is_short, "words": need.words()},
+            "all": [listed.document(time.time()) for listed in state.listed()],
             "folder": str(Path(section.folder).absolute()),
             "problem": state.lock.problem,
             "upload": None if state.uploads is None else state.uploads.status(),

@@ -17,10 +17,11 @@ valid when every file still has the size and hash of the manifest; whatever was 
 from __future__ import annotations
 
 import shutil
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from replay_server.files import (
     MANIFEST,
     RECORD_FILES,
     FileEntry,
+    cannot_read,
     entry_of,
     link_files,
     list_folder,
@@ -42,6 +44,7 @@ from replay_server.files import (
     verified_entry,
     write_synced,
 )
+from replay_server.retention import Keep, keep_of, kept_because
 from rlds2reverb.stored.checkpoint import VERSION
 from rlds2reverb.versions import program_version
 
@@ -49,6 +52,8 @@ from rlds2reverb.versions import program_version
 CHECKPOINTS, SET_ASIDE = "generations", "set_aside"
 LEFT_OUT = "LEFT_OUT.json"
 LEFT_OUT_NAME = "-left-out-"  # names in SET_ASIDE are NUMBER-left-out-DATE: when a start left items out
+
+NEWEST = "newest"  # in `CheckpointStore.held`: the newest good checkpoint
 
 MOST_BYTES = 1 << 24  # of a manifest and of a LEFT_OUT, which have a line per table
 _PARTIAL = ".partial"
@@ -91,11 +96,16 @@ class _Head(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint; `number` grows by one with each."""
+    """One checkpoint; `number` grows by one with each.
+
+    Attributes:
+      is_new: whether it was written when it was asked for; else nothing had changed since it was.
+    """
 
     number: int
     folder: Path
     manifest: Manifest
+    is_new: bool = field(default=True, compare=False)
 
     @property
     def bytes(self) -> int:
@@ -115,6 +125,23 @@ class Checkpoint:
         }
 
 
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a checkpoint on disk, whose files are not looked at; errors as of `read_checkpoint`."""
+    return decode_manifest(read_small(folder / MANIFEST, MOST_BYTES), folder)
+
+
+def find_missing(checkpoint: Checkpoint) -> str:
+    """Why a checkpoint's files are not those of its manifest, by their sizes; "" where they are. What is in them is not read."""
+    for name, entry in checkpoint.manifest.files.items():
+        try:
+            size = (checkpoint.folder / name).stat().st_size
+        except OSError as error:
+            return f"{name}: {error.strerror or error}"
+        if size != entry.bytes:
+            return f"{name}: {size} bytes, expected {entry.bytes}"
+    return ""
+
+
 def list_numbered(folder: Path) -> list[Path]:
     """The checkpoints in a folder, newest first; not verified."""
     return sorted((path for path in list_folder(folder) if path.name.isdecimal()), key=number_of, reverse=True)
@@ -127,7 +154,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
       CheckpointUnreadable: a file is there and cannot be read, or is a newer release's.
       CheckpointError: no manifest, or a file is missing or changed.
     """
-    manifest = decode_manifest(read_small(folder / MANIFEST, MOST_BYTES), folder)
+    manifest = read_manifest(folder)
     for name, listed_file in manifest.files.items():
         entry = entry_of(folder / name)
         if entry != listed_file:
@@ -174,26 +201,69 @@ class LeftOut(msgspec.Struct, frozen=True):
     folder: str = ""
 
 
+@dataclass(frozen=True)
+class ListedCheckpoint:
+    """A kept checkpoint as lists have it.
+
+    Attributes:
+      kept: why it is kept: "last", "hourly", "daily", "weekly", "pinned", or in other words; () where the next one takes its place.
+      manifest: None where it cannot be read.
+      problem: why it cannot be loaded, by its manifest and the sizes of its files; "" where it can. Their content is compared by a start.
+    """
+
+    number: int
+    folder: Path
+    kept: tuple[str, ...]
+    manifest: Manifest | None
+    problem: str = ""
+
+    def document(self, now: float) -> dict[str, Any]:
+        """The checkpoint in JSON: times in seconds, sizes in bytes; null for what its manifest does not say."""
+        manifest = self.manifest
+        checkpoint = None if manifest is None else Checkpoint(self.number, self.folder, manifest)
+        return {
+            "generation": self.number,
+            "name": self.folder.name,
+            "created": None if manifest is None else manifest.created,
+            "age_seconds": None if manifest is None else max(0.0, now - manifest.created),
+            "items": {} if manifest is None else manifest.items,
+            "bytes": None if checkpoint is None else checkpoint.bytes,
+            "kept": list(self.kept),
+            "valid": not self.problem,
+            "problem": self.problem,
+        }
+
+
 class CheckpointStore:
     """The checkpoint folder of one server.
 
     Args:
       folder: made when missing.
-      keep: number of newest checkpoints to keep.
+      keep: which checkpoints to keep: so many newest ones, or rules.
       guard: called before each change; raises `CheckpointError` when the folder is another server's by now.
+      is_only_read: nothing is made there.
 
     Attributes:
       highest: number of the newest checkpoint that was written or restored; the next one is higher, whatever became of it.
+      held: number -> why, of checkpoints that are never pruned, whatever the rules say.
 
     Raises:
       CheckpointError: the folder cannot be made or written to.
     """
 
-    def __init__(self, folder: Path, keep: int, guard: Callable[[], None] = lambda: None) -> None:
-        self.folder, self.keep, self.guard = folder, keep, guard
+    def __init__(
+        self, folder: Path, keep: int | Keep, guard: Callable[[], None] = lambda: None, is_only_read: bool = False
+    ) -> None:
+        self.folder, self.keep, self.guard = folder, keep_of(keep), guard
         self.highest = 0
+        self.held: dict[int, str] = {}
+        self._in_use: list[int] = []  # numbers of those that somebody copies
+        self._pruning = threading.Lock()
+        self._manifests: dict[tuple[str, int], Manifest] = {}  # by folder and when it was changed
         self.reverb, self.taken = folder / "reverb", folder / "taken"
         self.kept, self._set_aside = folder / CHECKPOINTS, folder / SET_ASIDE
+        if is_only_read:
+            return
         try:
             for path in (self.kept, self._set_aside):
                 path.mkdir(parents=True, exist_ok=True)
@@ -358,18 +428,45 @@ class CheckpointStore:
         self.highest = number
         return Checkpoint(number, final, manifest)
 
-    def prune(self, given_way: Sequence[Path] = ()) -> list[Path]:
-        """Removes the checkpoints beyond the newest `keep`, and those that gave way to a newer one; returns which.
+    @contextmanager
+    def using(self, path: Path) -> Iterator[None]:
+        """Keeps a checkpoint from being pruned while the block runs."""
+        number = number_of(path)
+        with self._pruning:
+            self._in_use.append(number)
+        try:
+            yield
+        finally:
+            with self._pruning:
+                self._in_use.remove(number)
 
-        Pinned ones stay, and do not count. An OSError that one cannot be removed is raised when the rest are; the next call
-        tries again.
+    def is_pinned(self, path: Path) -> bool:
+        return path.with_name(path.name + _PINNED).exists()
+
+    def reasons_to_keep(self, paths: Sequence[Path], given_way: Sequence[Path] = ()) -> list[tuple[str, ...]]:
+        """Why each of these checkpoints, newest first, is kept: rules of `keep`, "pinned", words of `held`, "being sent"; () for no reason.
+
+        Args:
+          given_way: those that no rule keeps, because a newer one takes their place.
         """
-        free = [path for path in self.paths() if not path.with_name(path.name + _PINNED).exists()]
-        kept = [path for path in free if path not in given_way][: self.keep]
-        old = [path for path in free if path not in kept]
-        for path in old:
-            self.guard()
-            path.rename(path.with_name(path.name + _PARTIAL))  # half a checkpoint never looks like one
+        ruled = [path for path in paths if path not in given_way and not self.is_pinned(path)]
+        times = [self._time_of(path) if self.keep.needs_times else None for path in ruled]
+        rules = dict(zip(ruled, kept_because(times, self.keep), strict=True))
+        return [self._reasons(path, rules.get(path, ())) for path in paths]
+
+    def prune(self, given_way: Sequence[Path] = ()) -> list[Path]:
+        """Removes the checkpoints that no rule keeps, and those that gave way to a newer one; returns which.
+
+        Pinned ones stay, and do not count; so do those that are `held` or in use. An OSError that one cannot be removed is raised when the
+        rest are; the next call tries again.
+        """
+        with self._pruning:
+            paths = self.paths()
+            reasons = self.reasons_to_keep(paths, given_way)
+            old = [path for path, words in zip(paths, reasons, strict=True) if not words]
+            for path in old:
+                self.guard()
+                path.rename(path.with_name(path.name + _PARTIAL))  # half a checkpoint never looks like one
         failed: OSError | None = None
         for partial in (path for path in list_folder(self.kept) if path.name.endswith(_PARTIAL)):
             self.guard()
@@ -380,3 +477,44 @@ class CheckpointStore:
         if failed is not None:
             raise failed
         return old
+
+    def _reasons(self, path: Path, rules: tuple[str, ...]) -> tuple[str, ...]:
+        number = number_of(path)
+        pinned = ("pinned",) if self.is_pinned(path) else ()
+        # That it is the newest good one needs no words where a rule keeps it.
+        held = (self.held[number],) if number in self.held and (self.held[number] != NEWEST or not rules) else ()
+        return (*rules, *pinned, *held, *(("being sent",) if number in self._in_use else ()))
+
+    def _time_of(self, path: Path) -> float | None:
+        """When a checkpoint was written; None where its manifest does not say."""
+        try:
+            return self.manifest_of(path).created
+        except CheckpointError:
+            return None
+
+    def manifest_of(self, path: Path) -> Manifest:
+        """The manifest of a checkpoint; read once, for lists are asked for every two seconds."""
+        try:
+            key = path.name, (path / MANIFEST).stat().st_mtime_ns
+        except OSError as error:
+            raise cannot_read(path / MANIFEST, error) from error
+        if key not in self._manifests:
+            self._manifests = {**self._manifests, key: read_manifest(path)}
+        return self._manifests[key]
+
+    def listed(self) -> list[ListedCheckpoint]:
+        """The kept checkpoints, newest first; what is in their files is not read.
+
+        Raises:
+          CheckpointError: the folder cannot be listed.
+        """
+        paths = self.paths()
+        self._manifests = {key: manifest for key, manifest in self._manifests.items() if self.kept / key[0] in paths}
+        return [self._list(path, kept) for path, kept in zip(paths, self.reasons_to_keep(paths), strict=True)]
+
+    def _list(self, path: Path, kept: tuple[str, ...]) -> ListedCheckpoint:
+        try:
+            checkpoint = Checkpoint(number_of(path), path, self.manifest_of(path))
+        except CheckpointError as error:
+            return ListedCheckpoint(number_of(path), path, kept, None, str(error))
+        return ListedCheckpoint(checkpoint.number, path, kept, checkpoint.manifest, find_missing(checkpoint))

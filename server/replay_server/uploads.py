@@ -8,7 +8,8 @@ PLACE/OWNER.json            the server that sends there
 A place looks as a checkpoint folder does, so a copy of it is one. The manifest has size and hash of every file and is written last: without it
 a checkpoint does not exist. It goes first when a checkpoint is removed. So no kill and no cut leaves half a checkpoint that looks like one.
 
-Nothing here waits for a checkpoint or keeps one from being rotated away: one that goes while it is sent is given up, and the newest one sent.
+Nothing here waits for a checkpoint. One that is being sent is not rotated away; one that somebody else removes meanwhile is given up, and the
+newest one sent.
 
 One server per place. A bucket has no locks, so `OWNER.json` decides. It has the id of a checkpoint folder, which is in the folder, too
 (`UPLOAD_ID`), and a token of one start. A server whose folder has another id is refused. One with the same id takes the place: it is the
@@ -56,6 +57,7 @@ from replay_server.files import (
 )
 from replay_server.folder_lock import utc
 from replay_server.logs import logger
+from replay_server.retention import Keep, keep_of, kept_because, plain_keep
 from replay_server.store import (
     CHECKPOINTS,
     MOST_BYTES,
@@ -428,12 +430,12 @@ class Uploads:
     Args:
       store: of the checkpoints; only read, but for its `UPLOAD_ID`.
       place: of this server alone.
-      keep: checkpoints that stay there.
+      keep: which checkpoints stay there.
     """
 
     store: CheckpointStore
     place: BucketPath
-    keep: int
+    keep: Keep
     state: UploadState = field(default_factory=UploadState, init=False)
 
     def __post_init__(self) -> None:
@@ -483,7 +485,7 @@ class Uploads:
         last = state.last
         return {
             "place": str(self.place),
-            "keep": self.keep,
+            "keep": plain_keep(self.keep),
             "generations": state.count,
             "last": None if last is None else {**last.summary(), "created": last.manifest.created},
             "sending": state.sending,
@@ -541,7 +543,8 @@ class Uploads:
             manifest = self._manifest(newest)
             sent = next((checkpoint for checkpoint in there.whole if checkpoint.manifest.xxh3 == manifest.xxh3), None)
             if sent is None:
-                self._send(newest, 1 + there.newest_number)
+                with self.store.using(newest):
+                    self._send(newest, 1 + there.newest_number)
                 there = look(self.place)
                 if all(checkpoint.manifest.xxh3 != manifest.xxh3 for checkpoint in there.whole):
                     raise CheckpointError(
@@ -598,19 +601,19 @@ class Uploads:
         """The error to raise for a failure: of a checkpoint that was rotated away meanwhile, it says just that."""
         if stands_at(path):
             return error
-        return _GivenUp(
-            f"{path}: rotated away while it was sent; if that happens often, sending takes longer than checkpoints.keep checkpoints "
-            "last: raise checkpoints.keep or checkpoints.every_seconds"
-        )
+        return _GivenUp(f"{path}: removed while it was sent; the newest one is sent now")
 
     def _rotate(self, there: BucketContents) -> None:
-        """Removes the oldest, once a newer one is there."""
-        kept = there.whole[: self.keep]
-        if len(kept) < self.keep:
+        """Removes those that no rule keeps, once a newer one is there; broken ones when they are older than all that are kept."""
+        reasons = kept_because([checkpoint.manifest.created for checkpoint in there.whole], self.keep)
+        kept = [checkpoint for checkpoint, rules in zip(there.whole, reasons, strict=True) if rules]
+        surplus = {checkpoint.number for checkpoint, rules in zip(there.whole, reasons, strict=True) if not rules}
+        if not surplus and len(kept) < self.keep.most:
             return
         oldest = kept[-1].number
+        broken = {number_of(path) for path, _ in there.broken}
         for path in there.complete:
-            if number_of(path) < oldest:
+            if number_of(path) in surplus or (number_of(path) in broken and number_of(path) < oldest):
                 self._claim()
                 self._remove(path)
                 self._log.debug("checkpoint removed", path=str(path))
@@ -674,13 +677,16 @@ def uploads_of(section: CheckpointSection, store: CheckpointStore) -> Uploads | 
     """What sends the checkpoints of a server; None where the config names no place."""
     if section.upload is None:
         return None
-    return Uploads(store, _in_bucket(path_of(section.upload)), section.upload_keep or section.keep)
+    return Uploads(store, _in_bucket(path_of(section.upload)), keep_of(section.upload_keep or section.keep))
 
 
 def check_place(section: CheckpointSection) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """What `--check` says of `checkpoints.upload`: what is there, and what is wrong. Writes an object, and removes it."""
     place = _in_bucket(path_of(str(section.upload)))
-    document: dict[str, Any] = {"upload": str(place), "upload_keep": section.upload_keep or section.keep}
+    document: dict[str, Any] = {
+        "upload": str(place),
+        "upload_keep": plain_keep(keep_of(section.upload_keep or section.keep)),
+    }
     notes: list[str] = []
     try:
         there, before = look(place), owner(place)

@@ -34,7 +34,7 @@ def test_kills_while_checkpoints_are_sent_leave_none_that_is_half_there(
     place = BucketPath(f"s3://killed/{tmp_path.name}")
     variables = {name: value for name, value in environment(cloud.url, tmp_path).items() if value is not None}
     # Kept for long, so that none is rotated away while a busy machine sends it.
-    config = config_of(tmp_path, every_seconds=0.3, keep=50, upload=str(place), upload_keep=2)
+    config = config_of(tmp_path, every_seconds=0.3, skip_unchanged=False, keep=50, upload=str(place), upload_keep=2)
     rng = np.random.default_rng(23)
     newest, unfinished = 0, 0
     for _ in range(KILLS):

@@ -56,6 +56,10 @@ COMPRESSIBLE = 0.9
 VECTORISED_BYTES = 1 << 14
 """Chunks up to this size are written by the array; larger ones are joined one by one."""
 
+MOST_CHUNK_BYTES = (1 << 31) - (1 << 26)
+"""Most bytes of a chunk, decoded: a message of protobuf ends at 2 GiB, which leaves room for heads and for the items that come in the same
+one. Reverb also writes a chunk as one record of a checkpoint, and sends it whole with each sample."""
+
 SAMPLE_BYTES = 1 << 15
 
 
@@ -218,6 +222,12 @@ def _encode_chunk(
 ) -> bytes:
     """One `chunks` field, of the rows [begin, stop) of an episode, which are in the columns from `at` on; they are copied once, by the join."""
     start, end = at, at + stop - begin
+    raw_bytes = sum(encoder.raw_bytes(start, end) for encoder in encoders)
+    if raw_bytes > MOST_CHUNK_BYTES:
+        raise WireError(
+            f"steps {begin} to {stop - 1}: a chunk of {raw_bytes:,} bytes, and a message of Reverb holds at most {MOST_CHUNK_BYTES:,}; "
+            f"{_how_to_shrink(stop - begin)}"
+        )
     fields: list[Any] = []
     for encoder in encoders:
         fields += encoder.field(start, end)
@@ -225,9 +235,13 @@ def _encode_chunk(
     episode_id = int(layout.episode_ids[layout.owner[chunk]])
     row_range = bytes_field(2, int_field(1, episode_id) + int_field(2, begin) + int_field(3, stop - 1))
     head = b"\x08" + layout.key_varints[chunk].tobytes() + row_range + b"\x2a" + varint(data_size)
-    raw_bytes = sum(encoder.raw_bytes(start, end) for encoder in encoders)
     tail = int_field(6, len(encoders)) + int_field(7, raw_bytes)
     return b"".join((b"\x0a", varint(len(head) + data_size + len(tail)), head, *fields, tail))
+
+
+def _how_to_shrink(rows: int) -> str:
+    leave_out = "leave out columns, or store images encoded"
+    return f"set a smaller chunk_length (--chunk-length) than {rows}, or {leave_out}" if rows > 1 else leave_out
 
 
 class _ColumnEncoder:

@@ -121,11 +121,13 @@ export function drawTimeline(svg, past) {
   };
   for (const gap of gaps) if (gap.what === "checkpoint") box("missing", gap.first, gap.last, TOP, floor, `none succeeded from ${day(gap.first)} to ${day(gap.last)}`);
   for (const run of runs) box("ran", run.first, run.last, floor + 2, floor + 7, `a server ran from ${day(run.first)} to ${day(run.last)}`);
-  for (const one of checkpoints) if (!one.error) box("written", one.first, one.last, at.y(one.bytes), floor, `${day(one.last)}: ${bytes(one.bytes)}`);
+  for (const one of checkpoints) if (one.reason === "not needed") box("rested", one.first, one.last, floor - 3, floor, `from ${day(one.first)} to ${day(one.last)}: nothing had changed`);
+  for (const one of checkpoints) if (!one.error && one.reason !== "not needed") box("written", one.first, one.last, at.y(one.bytes), floor, `${day(one.last)}: ${bytes(one.bytes)}`);
   for (const one of checkpoints) if (one.error) box("failed", one.first, one.last, TOP, floor, `${day(one.last)}: ${one.error}`);
   const ordered = [...checkpoints].sort((a, b) => a.last - b.last);
   reads(svg, at, ordered.map(one => one.last), i => {
-    const {last, count, error, bytes: size, seconds} = ordered[i];
+    const {last, count, error, bytes: size, seconds, reason} = ordered[i];
+    if (reason === "not needed") return `${day(last)}: nothing had changed since checkpoint ${ordered[i].generation}`;
     return `${day(last)}: ${count > 1 ? `${whole.format(count)} checkpoints, ` : ""}${error ? `failed: ${error}` : `${bytes(size)}, took ${took(seconds)}`}`;
   });
 }

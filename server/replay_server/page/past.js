@@ -7,7 +7,7 @@ let answered = null, timer = null, newest = null, limit = 0;
 
 function row(one) {
   const when = one.first === one.last ? day(one.last) : `${day(one.first)} to ${day(one.last)}`;
-  const how = one.error ? `failed: ${one.error}` : `written${one.reason ? `, ${one.reason}` : ""}`;
+  const how = one.error ? `failed: ${one.error}` : one.reason === "not needed" ? "not needed: nothing had changed" : `written${one.reason ? `, ${one.reason}` : ""}`;
   return make("tr", {}, make("td", {}, when), make("td", {}, whole.format(one.count)), make("td", {}, one.generation ? String(one.generation) : ""),
     make("td", {}, one.error ? "" : bytes(one.bytes)), make("td", {}, took(one.seconds)), make("td", one.error ? {class: "bad"} : {}, how));
 }
@@ -21,7 +21,7 @@ function show(past) {
   const rows = [...past.checkpoints].reverse();
   byId("gaps").replaceChildren(...past.gaps.slice(-8).reverse().map(one => gap(one, past.now)),
     ...(past.gaps.length > 8 ? [make("li", {class: "soft"}, `and ${past.gaps.length - 8} before`)] : []));
-  const count = rows.reduce((sum, one) => sum + one.count, 0), failed = rows.reduce((sum, one) => sum + (one.error ? one.count : 0), 0);
+  const count = rows.reduce((sum, one) => sum + (one.reason === "not needed" ? 0 : one.count), 0), failed = rows.reduce((sum, one) => sum + (one.error ? one.count : 0), 0);
   const words = `${whole.format(count)} in ${past.days} days${failed ? `, ${whole.format(failed)} failed` : ""}`;
   say(byId("rows-title"), words);
   byId("rows").hidden = !rows.length;

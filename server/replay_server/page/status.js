@@ -7,12 +7,18 @@ import {age, byId, bytes, clock, count, facts, inOrder, make, many, percent, say
 const ASK_MS = 2000, WAIT_MS = 5000;
 
 function stateOf({server, checkpoints}) {
-  if (server.state !== "ready") return ["warn", server.state];
+  if (server.state !== "ready") return ["warn", server.state + howFar(server)];
   if (checkpoints.writing_since !== null && server.problem)
     return ["warn", `writing a checkpoint for ${age(server.now - checkpoints.writing_since)}: inserts and samples wait`];
   if (checkpoints.problem) return ["bad", "checkpoints cannot be saved"];
   if (server.problem) return ["bad", `Reverb does not answer: ${server.problem}`];
   return checkpoints.writing_since !== null ? ["good", "ready, writing a checkpoint"] : ["good", "ready"];
+}
+// How far a start is: Reverb tells nothing, so it is the share of the checkpoint's bytes that its process has read.
+function howFar({progress}) {
+  const work = progress[progress.length - 1];
+  if (!work) return "";
+  return work.percent === undefined ? `: ${work.what} for ${age(work.seconds)}` : ` ${work.percent} %: ${work.what}, ${bytes(work.bytes)} of ${bytes(work.of_bytes)}`;
 }
 const toRunbook = name => make("a", {href: `runbook#${name.toLowerCase()}`}, name);
 
@@ -73,6 +79,7 @@ function showCheckpoints(server, checkpoints) {
   const isTight = checkpoints.free_bytes === null || checkpoints.free_bytes < checkpoints.needed_bytes;
   facts(byId("checkpoints"), [
     ["newest", last ? `checkpoint ${last.generation}, ${age(server.now - last.created)} ago` + (last.reason === "client" ? ", asked for by a client" : "") : "none yet"],
+    ["nothing changed", last && checkpoints.holds_all_at > last.created ? `since then, as of ${clock(checkpoints.holds_all_at)}` + (checkpoints.not_needed ? `; ${many(checkpoints.not_needed, "checkpoint")} not needed since the start` : "") : ""],
     ["size", last ? `${bytes(last.bytes)}, written in ${took(last.seconds)}` : ""],
     ["folder", checkpoints.problem, "bad"],
     ["set aside", passedOver(checkpoints.set_aside), "warn"],
@@ -84,14 +91,27 @@ function showCheckpoints(server, checkpoints) {
   ]);
   facts(byId("schedule"), [
     ["schedule", checkpoints.every_seconds === null ? "only on request and at the end" : `every ${age(checkpoints.every_seconds)}`],
-    ["kept", `${checkpoints.generations ?? "an unknown number"} of ${checkpoints.keep} checkpoints`],
+    ["kept", `${checkpoints.generations ?? "an unknown number"} of ${rules(checkpoints.keep)} checkpoints`],
+    ["takes", checkpoints.need ? checkpoints.need.words : "", checkpoints.need?.is_short ? "bad" : ""],
     ["folder", checkpoints.folder],
     ["holds", last ? held(last.items) : ""],
   ]);
+  showKept(server, checkpoints.all);
+}
+const rules = keep => typeof keep === "number" ? keep : ["last", "hourly", "daily", "weekly"].filter(name => keep[name]).map(name => `${keep[name]} ${name}`).join(", ");
+function showKept(server, all) {
+  byId("kept").hidden = !all.length;
+  say(byId("kept-title"), `${many(all.length, "checkpoint")} kept`);
+  const row = (tag, ...cells) => make("tr", {}, ...cells.map(cell => make(tag, {}, cell)));
+  rebuild(byId("kept-rows"), JSON.stringify(all.map(one => [one.name, one.kept, one.problem, one.age_seconds === null ? "" : age(one.age_seconds)])), () => [
+    row("th", "checkpoint", "written (UTC)", "age", "items", "size", "kept as", "valid"),
+    ...all.map(one => row("td", one.name, one.created === null ? "" : new Date(one.created * 1000).toISOString().slice(0, 16).replace("T", " "),
+      one.age_seconds === null ? "" : age(one.age_seconds), held(one.items), one.bytes === null ? "" : bytes(one.bytes),
+      one.kept.join(", ") || "until the next one is written", make("span", one.valid ? {} : {class: "bad"}, one.valid ? "yes" : one.problem)))]);
 }
 function bucket(server, upload) {
   const last = upload.last ? `checkpoint ${upload.last.generation}, ${age(server.now - upload.last.created)} old` : "none yet";
-  return [`${last}, ${upload.generations ?? "an unknown number"} of ${upload.keep} in ${upload.place}`,
+  return [`${last}, ${upload.generations ?? "an unknown number"} of ${rules(upload.keep)} in ${upload.place}`,
     upload.sending ? `checkpoint ${upload.sending} is being sent` : "", upload.last_error && `${upload.failures} failures, the newest: ${upload.last_error}`].filter(Boolean).join("; ");
 }
 function held(items) {
@@ -200,7 +220,7 @@ async function write() {
     token.focus();
     say(words, token.value ? "that is not this server's token" : "this server wants its token");
   } else {
-    say(words, answer.ok ? `checkpoint ${result.generation}: ${bytes(result.bytes)} in ${result.seconds.toFixed(2)} s` : result.error);
+    say(words, answer.ok && !result.written ? `nothing has changed since checkpoint ${result.generation}` : answer.ok ? `checkpoint ${result.generation}: ${bytes(result.bytes)} in ${result.seconds.toFixed(2)} s` : result.error);
   }
 }
 byId("actions").addEventListener("submit", async event => {

@@ -69,7 +69,9 @@ def _fill(forks: Forks, config: dict[str, Any]) -> None:
 
 
 def _checkpoint(url: str) -> int:
-    with urllib.request.urlopen(urllib.request.Request(url + "/checkpoint", method="POST"), timeout=60) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(url + "/checkpoint?anew=1", method="POST"), timeout=60
+    ) as answer:
         return int(answer.status)
 
 

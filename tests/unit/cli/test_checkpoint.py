@@ -17,7 +17,14 @@ from click.testing import CliRunner
 from rlds2reverb.cli.checkpoint import command
 from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError
 
-WRITTEN = {"generation": 3, "folder": "/checkpoints/000003", "items": {"t": 5}, "bytes": 7, "seconds": 0.5}
+WRITTEN = {
+    "generation": 3,
+    "folder": "/checkpoints/000003",
+    "items": {"t": 5},
+    "bytes": 7,
+    "seconds": 0.5,
+    "written": True,
+}
 
 
 class Server(BaseHTTPRequestHandler):

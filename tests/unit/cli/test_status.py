@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from rlds2reverb.look.accounts import next_command
 from rlds2reverb.specs import ArraySpec, with_view
 from rlds2reverb.testing import table_info
+from rlds2reverb.transport.http import CheckpointPart, KeptCheckpoint, ServerHttp, ServerPart, Status
 from rlds2reverb.wire.messages import TableInfo
 from tests.support.cli.top_status import table
 from tests.support.fake_reverb import FakeReverb
@@ -85,3 +88,33 @@ def test_a_table_that_is_nearly_right_is_named(run: Run) -> None:
         code, _, said = run("sample", "--server", server.address, "--table", "replya")
     assert code == 2
     assert 'the server has no table "replya"; it has replay; did you mean "replay"?' in said
+
+
+KEPT = [
+    KeptCheckpoint(412, "000412", 1_795_000_000.0, 90.0, {"replay": 91_204}, 11_800_000, ["last", "daily"], True, ""),
+    KeptCheckpoint(411, "000411", None, None, {}, None, [], False, "not a manifest"),
+]
+
+
+def test_the_kept_checkpoints_are_listed_without_a_server_of_grpc(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tell(kept: list[KeptCheckpoint] | None) -> None:
+        checkpoints = CheckpointPart(None, None, 0, "", "", None, kept)
+        status = Status(ServerPart("ready", "", 0.0, 0.0, 0), checkpoints, [])
+        monkeypatch.setattr(ServerHttp, "status", lambda *_: status)
+
+    monkeypatch.delenv("RLDS2REVERB_SERVER", raising=False)
+    tell(KEPT)
+    code, shown, _ = run("status", "--checkpoints")
+    head, newest, older = shown.splitlines()
+    assert (code, head.split()[:2]) == (0, ["CHECKPOINT", "WRITTEN"])
+    assert newest.split("  ")[0] == "000412"
+    assert "2026-11-18 11:06:40Z  1 min  replay 91,204  11.8 MB  last, daily" in newest
+    assert older.endswith("until the next one  no: not a manifest")
+    document: Any = json.loads(run("status", "--checkpoints", "--json")[1])
+    assert [row["generation"] for row in document["checkpoints"]] == [412, 411]
+    tell([])
+    assert run("status", "--checkpoints")[1:] == ("", "the server has no checkpoint yet\n")
+    tell(None)
+    assert "older version" in run("status", "--checkpoints")[2]
+    code, _, said = run("status")
+    assert (code, "Missing option '--server'" in said) == (2, True)

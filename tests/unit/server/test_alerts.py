@@ -24,6 +24,7 @@ from replay_server.history import MOST_TEXT
 from replay_server.memory import MemoryLimit
 from replay_server.monitor import Monitor, TableCounts
 from replay_server.restore import Start
+from replay_server.retention import Keep
 from replay_server.service import ReplayService
 from replay_server.state import ServerState
 from replay_server.store import Checkpoint, Manifest
@@ -217,7 +218,7 @@ def test_a_disk_without_room(world: World, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_bucket_that_lacks_the_checkpoints_of_an_hour(world: World) -> None:
-    uploads = Uploads(world.state.store, BucketPath("s3://bucket/replay"), 3)
+    uploads = Uploads(world.state.store, BucketPath("s3://bucket/replay"), Keep(last=3))
     world.state.uploads = uploads
     uploads.state = UploadState(waiting=((3, time.time() - 3500),))
     assert world.told(after=300) == {}

@@ -82,7 +82,7 @@ def test_a_checkpoint_that_would_not_fit_is_refused_before_reverb_is_asked(
     ballast = disk / "ballast"
     ballast.write_bytes(bytes(checkpoints(service)["free_bytes"] - needed // 2))
     before = forks.log.read_text().count("Stored checkpoint")
-    code, answer = document(f"{service.url}/checkpoint", "POST")
+    code, answer = document(f"{service.url}/checkpoint?anew=1", "POST")
     free = checkpoints(service)["free_bytes"]
     assert code == 503
     assert f"{free} bytes are free, {needed} are needed, as many as checkpoint 1 takes" in answer["error"]

@@ -169,7 +169,7 @@ def test_a_restart_after_a_kill_keeps_the_history(browser: Any, forks: Forks, tm
     with Server(forks, tmp_path, config).until_ready() as third:
         assert [checkpoint["reason"] for checkpoint in third.get("/history.json")[1]["checkpoints"]] == [
             "request",
-            "shutdown",
+            "not needed",
         ]
 
 

@@ -192,6 +192,24 @@ def test_a_dtype_that_cannot_be_stored_is_named_with_its_column(dtype: str) -> N
         encode_chunks({"observation/when": np.zeros(3, dtype)}, ChunkLayout.of([3], 2, 0))
 
 
+@pytest.mark.parametrize("kind", ["float64", "zeros", "text"])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_chunk_that_no_message_holds_is_refused_before_it_is_made(
+    kind: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    column = {"float64": np.random.default_rng(0).random((5, 4096)), "zeros": np.zeros((5, 4096))}.get(kind)
+    if column is None:
+        column = np.array([bytes(8 * 4096)] * 5, object)
+    monkeypatch.setattr(chunks, "MOST_CHUNK_BYTES", rows * 8 * 4096)
+    assert len(encode_chunks({"x": column}, ChunkLayout.of([5], rows, 0))) == -(-5 // rows)
+    monkeypatch.setattr(chunks, "MOST_CHUNK_BYTES", rows * 8 * 4096 - 1)
+    way_on = r"a smaller chunk_length \(--chunk-length\) than 2" if rows > 1 else "leave out columns"
+    with pytest.raises(
+        WireError, match=rf"steps 0 to {rows - 1}: a chunk of [\d,]+ bytes, .* at most [\d,]+; .*{way_on}"
+    ):
+        encode_chunks({"x": column}, ChunkLayout.of([5], rows, 0))
+
+
 @pytest.mark.parametrize("kind", ["S", "U", "O"])
 def test_text_counts_by_its_bytes(kind: str) -> None:
     words = ["a", "日本".encode() if kind == "S" else "日本", ""]

@@ -1,0 +1,155 @@
+"""`serve --start-from`: which checkpoint a text means, and what becomes of the newer ones; with a real server in the end."""
+
+from __future__ import annotations
+
+import signal
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from replay_server.config import CheckpointSection
+from replay_server.errors import CheckpointError
+from replay_server.start_from import OlderStart, find_older, is_same_state, parse_start, passed_over, verified_older
+from replay_server.store import CheckpointStore
+
+from rlds2reverb.errors import ConfigError
+from tests.support.forks import Forks
+from tests.support.server_running import Server, get
+from tests.unit.server.test_store import opened, write_checkpoint
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
+
+MOMENTS = st.datetimes(datetime(1980, 1, 1), datetime(2100, 1, 1)).map(
+    lambda moment: moment.replace(tzinfo=timezone.utc)
+)
+
+
+@given(
+    moment=MOMENTS,
+    form=st.sampled_from(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S+00:00", "%Y-%m-%dT%H:%M"]),
+)
+def test_a_time_is_of_utc_unless_it_says_otherwise(moment: datetime, form: str) -> None:
+    until = parse_start(moment.strftime(form)).until
+    assert until is not None
+    assert 0 <= moment.timestamp() - until < (61 if form.endswith("%M") else 1)
+
+
+def test_a_date_means_all_of_that_day_and_digits_a_number() -> None:
+    midnight = datetime(2026, 11, 18, tzinfo=timezone.utc).timestamp()
+    assert parse_start("2026-11-17").until == midnight
+    assert parse_start("2026-11-17T23:00-02:00").until == midnight + 3600
+    assert [parse_start(text).number for text in ("12", " 000012 ", "0")] == [12, 12, 0]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "-1", "2026-13-01", "2026-11-17T25:00", "12a", "2026/11/17", "gs://b/x", "9" * 40]
+)
+def test_what_is_neither_is_refused_with_what_is_expected(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected a checkpoint's number, or a date or time such as 2026-11-17"):
+        parse_start(text)
+
+
+def store_of(folder: Path, times: list[int]) -> CheckpointStore:
+    store = opened(folder, 99)
+    for number, time in enumerate(times, 1):
+        store.adopt(
+            write_checkpoint(store.reverb / f"2026-{number}", number), {"one": number}, float(time), float(time)
+        )
+    return store
+
+
+@given(times=st.lists(st.integers(0, 50), max_size=8), asked=st.integers(-1, 51))
+def test_the_newest_until_a_time_is_found_or_those_that_there_are_are_named(
+    tmp_path_factory: pytest.TempPathFactory, times: list[int], asked: int
+) -> None:
+    store, section = store_of(tmp_path_factory.mktemp("states"), times), CheckpointSection()
+    older = [time for time in times if time <= asked]
+    if older:
+        assert find_older(OlderStart("x", until=float(asked)), store, section).manifest.created == max(older)
+    else:
+        with pytest.raises(CheckpointError, match=r"there (are|is)") as error:
+            find_older(OlderStart("x", until=float(asked)), store, section)
+        assert all(f"{number} (" in str(error.value) for number in range(1, len(times) + 1))
+    for number in range(1, len(times) + 1):
+        chosen = find_older(OlderStart("x", number=number), store, section)
+        assert (chosen.number, chosen.manifest.created) == (number, times[number - 1])
+        assert [int(path.name) for path in passed_over(chosen, store)] == list(range(len(times), number, -1))
+
+
+def test_one_that_is_damaged_is_refused_and_nothing_is_moved(tmp_path: Path) -> None:
+    store, section = store_of(tmp_path, [10, 20, 30]), CheckpointSection()
+    (store.kept / "000001" / "items.tfrecord").write_bytes(b"?")
+    (store.kept / "000002" / "MANIFEST.json").unlink()
+    before = sorted(tmp_path.rglob("*"))
+    for number in (1, 2, 4):
+        with (
+            pytest.raises(CheckpointError, match=rf"--start-from {number}: "),
+            verified_older(OlderStart(str(number), number), store, section),
+        ):
+            pass
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_states_are_the_same_when_items_and_tables_are(tmp_path: Path) -> None:
+    store = store_of(tmp_path, [10, 20])
+    copy = store.adopt(write_checkpoint(store.reverb / "2026-3", 1), {"one": 1}, 30.0, 30.0)
+    first = find_older(OlderStart("1", 1), store, CheckpointSection())
+    assert is_same_state(first, copy.folder)
+    assert not is_same_state(first, store.kept / "000002")
+    (copy.folder / "DONE").write_text("damage")
+    assert not is_same_state(first, copy.folder)
+
+
+TABLE = {"name": "t", "signature": "float32[2]"}
+
+
+def push(server: Server, count: int) -> None:
+    import numpy as np
+    import reverb
+
+    with reverb.Client(server.address).trajectory_writer(1) as writer:
+        for _ in range(count):
+            writer.append(np.zeros(2, np.float32))
+            writer.create_item("t", 1.0, writer.history[-1])
+        writer.flush()
+
+
+def listed(server: Server) -> dict[int, tuple[int, list[str]]]:
+    rows = get(f"{server.url}/status.json")[1]["checkpoints"]["all"]
+    return {row["generation"]: (row["items"]["t"], row["kept"]) for row in rows}
+
+
+def sizes(server: Server) -> int:
+    return int(get(f"{server.url}/readyz")[1]["tables"]["t"])
+
+
+def test_a_server_goes_back_and_the_next_start_continues_from_there(forks: Forks, tmp_path: Path) -> None:
+    config: dict[str, Any] = {"tables": [TABLE], "checkpoints": {"keep": 2}}
+    with Server(forks, tmp_path, config).until_ready() as first:
+        for _ in range(3):
+            push(first, 5)
+            assert first.get("/checkpoint", "POST")[0] == 200
+        assert first.stop() == 0
+    with Server(forks, tmp_path, config, "--start-from", "1") as refused:
+        code, _, errors = refused.result()
+        assert (code, "there is no checkpoint 1; there are 3 (" in errors) == (3, True)
+    with Server(forks, tmp_path, config, "--start-from", "2").until_ready() as second:
+        assert sizes(second) == 10
+        assert listed(second) == {4: (10, ["last"]), 3: (15, ["pinned"]), 2: (10, ["last", "started from"])}
+        second.stop(signal.SIGKILL)
+    # What a supervisor starts again with the same options continues, and writes no copies.
+    with Server(forks, tmp_path, config, "--start-from", "2").until_ready() as again:
+        assert list(listed(again)) == [4, 3, 2]
+        push(again, 1)
+        assert again.stop() == 0
+    with Server(forks, tmp_path, config).until_ready() as third:
+        assert sizes(third) == 11
+        assert listed(third) == {5: (11, ["last"]), 4: (10, ["last"]), 3: (15, ["pinned"])}
+        assert third.stop() == 0
+    with Server(forks, tmp_path, config, "--start-from", "3").until_ready() as back:
+        assert sizes(back) == 15
+        assert listed(back)[6] == (15, ["last"])
+        assert listed(back)[5] == (11, ["last", "pinned"]) or listed(back)[5] == (11, ["pinned"])
