@@ -161,10 +161,14 @@ def test_a_checkpoint_is_written_on_request_and_not_for_a_foreign_page(service: 
     assert "elsewhere.example" in answer["error"]
     assert ask(f"{service.url}/checkpoint")[0] == 405
     for number, headers in ((1, {}), (2, {"Origin": service.url})):
-        code, answer = document(f"{service.url}/checkpoint", "POST", **headers)
+        code, answer = document(f"{service.url}/checkpoint?anew=1", "POST", **headers)
         assert (code, answer["generation"], answer["items"]) == (200, number, {"t": 5, "other": 0})
+        assert answer["written"]
         assert (Path(answer["folder"]) / "MANIFEST.json").is_file()
+    code, answer = document(f"{service.url}/checkpoint", "POST")  # nothing has changed
+    assert (code, answer["generation"], answer["written"]) == (200, 2, False)
     assert document(f"{service.url}/status.json")[1]["checkpoints"]["last"]["generation"] == 2
+    assert metrics(service.url)["replay_checkpoint_not_needed_total", "", ""] == 1
 
 
 @pytest.mark.parametrize("state", ["starting", "restoring", "stopping"])

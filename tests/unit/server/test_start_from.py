@@ -7,15 +7,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from replay_server.config import CheckpointSection
 from replay_server.errors import CheckpointError
+from replay_server.restore import outlook
 from replay_server.start_from import OlderStart, find_older, is_same_state, parse_start, passed_over, verified_older
 from replay_server.store import CheckpointStore
+from replay_server.tables import TableConfig
 
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.specs import ArraySpec
 from tests.support.forks import Forks
 from tests.support.server_running import Server, get
 from tests.unit.server.test_store import opened, write_checkpoint
@@ -101,6 +105,25 @@ def test_states_are_the_same_when_items_and_tables_are(tmp_path: Path) -> None:
     assert not is_same_state(first, store.kept / "000002")
     (copy.folder / "DONE").write_text("damage")
     assert not is_same_state(first, copy.folder)
+
+
+def test_a_check_says_what_a_start_would_do_and_which_checkpoints_there_are(tmp_path: Path) -> None:
+    store_of(tmp_path, [10, 20, 30])
+    section, before = CheckpointSection(folder=str(tmp_path), keep=2), sorted(tmp_path.rglob("*"))
+    seen = outlook(section, [TableConfig("one")], OlderStart("2", 2))
+    assert (seen.refusal, seen.tables) == ("", {"one": "2 items restored"})
+    assert seen.starts_from.startswith("checkpoint 2, written at 1970-01-01 00:00:20Z")
+    assert seen.notes == ("checkpoint 000003 is newer and stays, pinned",)
+    kept = {row["checkpoint"]: row["kept"] for row in seen.kept}
+    assert kept == {"000003": "last", "000002": "last", "000001": "until the next one is written"}
+    assert seen.need.startswith("at most 2 checkpoints and one while it is written")
+    assert (
+        "there is no checkpoint 9; there are 3 (" in outlook(section, [TableConfig("one")], OlderStart("9", 9)).refusal
+    )
+    other = [TableConfig("one", signature={"a": ArraySpec((2,), np.dtype(np.float32))})]
+    refused = CheckpointSection(folder=str(tmp_path), unfit_tables="refuse")
+    assert "set checkpoints.unfit_tables" in outlook(refused, other, OlderStart("2", 2)).refusal
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 TABLE = {"name": "t", "signature": "float32[2]"}
