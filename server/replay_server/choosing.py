@@ -23,7 +23,7 @@ from typing import Protocol
 from replay_server.errors import CannotKeepError, CheckpointError, CheckpointUnreadable
 from replay_server.files import DONE, MANIFEST, as_of, list_folder, stands_at, verify_record_files
 from replay_server.folder_lock import utc
-from replay_server.history import CheckpointRow
+from replay_server.history import NOT_NEEDED, CheckpointRow
 from replay_server.store import (
     CHECKPOINTS,
     LEFT_OUT_NAME,
@@ -143,7 +143,7 @@ def missing(folder: Path, newest: CheckpointRow | None) -> str:
     if any(number_of(path) >= newest.number and LEFT_OUT_NAME not in path.name for path in paths):
         return ""
     return (
-        f"{folder}: checkpoint {newest.number}, written at {utc(newest.last)}, is not there any more: "
+        f"{folder}: checkpoint {newest.number}, {'whole' if newest.reason == NOT_NEEDED else 'written'} at {utc(newest.last)}, is not there any more: "
         "it was removed, or not copied with the folder"
     )
 

@@ -142,7 +142,7 @@ def test_checkpoints_that_cannot_be_read_stop_every_start_until_it_is_told_to_go
     answer = ready(running.url)
     assert (answer["unreadable"]["count"], "set_aside" in answer) == (2, False)
     assert "Input/output error" in answer["unreadable"]["reason"]
-    assert document(f"{running.url}/checkpoint", "POST")[1]["generation"] == 4
+    assert document(f"{running.url}/checkpoint?anew=1", "POST")[1]["generation"] == 4
 
 
 def test_folders_that_are_removed_under_a_service_cost_no_checkpoint(
@@ -152,7 +152,7 @@ def test_folders_that_are_removed_under_a_service_cost_no_checkpoint(
     insert(running.address, 1, 0)
     for number, name in enumerate(("generations", "taken", "set_aside", "reverb"), 1):
         shutil.rmtree(folder / name)
-        assert document(f"{running.url}/checkpoint", "POST")[1]["generation"] == number
+        assert document(f"{running.url}/checkpoint?anew=1", "POST")[1]["generation"] == number
         assert names(folder / "generations") == [f"{one:06d}" for one in range(1, number + 1)][-3:]
     shutil.rmtree(folder / "generations")
     assert document(f"{running.url}/status.json")[1]["checkpoints"]["last"] is None
@@ -169,7 +169,7 @@ def test_a_folder_without_its_checkpoints_is_started_empty_only_when_told_to(
     shutil.rmtree(folder / "generations")
     for _ in range(2):
         reason = refused(start, config_of(tmp_path))
-        assert f"{folder}: checkpoint 4, written at" in reason
+        assert f"{folder}: checkpoint 3, whole at" in reason
         assert "--start-empty (checkpoints.start_empty: true)" in reason
     running = start(config_of(tmp_path, start_empty=True))
     assert (running.restored, running.sizes) == (None, {"t": 0})

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -72,7 +73,7 @@ def test_another_process_answers_and_says_how_far_it_is(tmp_path: Path) -> None:
 def test_a_process_that_cannot_be_started_stops_no_start(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(loading.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with socket.create_server(("127.0.0.1", 0)) as listening, standing_in(listening, 1):
         pass
     assert "nobody answers while the checkpoint is loaded" in "".join(capfd.readouterr())

@@ -292,7 +292,7 @@ def test_a_service_starts_from_another_experiment_only_when_it_has_nothing_of_it
 
 
 def test_the_schedule_writes_and_keeps_so_many(forks: Forks, tmp_path: Path) -> None:
-    running = forks.start(config_of(tmp_path, every_seconds=0.01, keep=2))
+    running = forks.start(config_of(tmp_path, every_seconds=0.01, keep=2, skip_unchanged=False))
     kept = tmp_path / "checkpoints" / "generations"
     wait_until(lambda: max((int(p.name) for p in kept.iterdir() if p.name.isdecimal()), default=0) >= 6)
     assert forks.end(running) == 0

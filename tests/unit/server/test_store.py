@@ -20,6 +20,7 @@ from replay_server.choosing import ChosenCheckpoint, find_checkpoint
 from replay_server.errors import CheckpointError
 from replay_server.files import DONE, MANIFEST, RECORD_FILES, link_files, read_records
 from replay_server.restore import choose
+from replay_server.retention import Keep
 from replay_server.store import LEFT_OUT, Checkpoint, CheckpointStore, LeftOut, read_checkpoint
 
 from rlds2reverb.wire.schema import message_class
@@ -64,7 +65,7 @@ def add(store: CheckpointStore, number: int) -> Checkpoint:
     return checkpoint
 
 
-def opened(folder: Path, keep: int = 3) -> CheckpointStore:
+def opened(folder: Path, keep: int | Keep = 3) -> CheckpointStore:
     """As a server opens them at its start."""
     store = CheckpointStore(folder, keep)
     store.clean()
