@@ -16,6 +16,7 @@ from typing import Any, cast
 import pytest
 import reverb
 from replay_server import EmbeddedServer, TableConfig
+from replay_server.library import sample_item
 
 import rlds2reverb
 from rlds2reverb.errors import ServerUnreachable
@@ -59,6 +60,16 @@ def test_a_server_takes_a_free_port_and_answers_there(running: EmbeddedServer) -
     assert running.address == f"localhost:{running.port}"
     with rlds2reverb.connect(running.address) as client:
         assert list(client.server_info().tables) == ["one"]
+
+
+def test_an_item_is_read_by_the_client_in_reverbs_library() -> None:
+    """As by `reverb.Client`, which needs all of TensorFlow beside it."""
+    with EmbeddedServer([TableConfig("one")]) as server:
+        with rlds2reverb.connect(server.address) as client:
+            client.push("bundled:cartpole", "one")
+        columns = sample_item(server.address, "one")
+        (item,) = reverb.Client(server.address).sample("one", emit_timesteps=False)
+    assert [(column.shape, column.dtype) for column in columns] == [(data.shape, data.dtype) for data in item.data]
 
 
 def test_a_server_is_a_process_of_its_own(running: EmbeddedServer) -> None:
