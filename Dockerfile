@@ -128,7 +128,8 @@ RUN RLDS2REVERB_COMPILE=require /build/bin/pip wheel --no-cache-dir --no-build-i
  && python3 -B /src/scripts/slim-packages /opt/pusher/lib/python3.13/site-packages
 
 
-# The system of the pusher: the base without its package tools, which have nothing to do here.
+# The system of the pusher: the base without its package tools, which have nothing to do here. Packages go without their scripts, which need
+# one another.
 FROM ${PUSHER_BASE_IMAGE} AS pusher-system
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 # hadolint ignore=DL3008
@@ -142,6 +143,7 @@ RUN apt-get update \
     [shutil.rmtree(Path(sysconfig.get_path("stdlib"), name), ignore_errors=True) \
      for name in ("ensurepip", "idlelib", "pydoc_data", "tkinter", "turtledemo")]' \
  && rm -rf /usr/local/bin/pip* /usr/local/bin/idle3* /usr/local/bin/wheel /usr/local/include /usr/local/lib/python3.13/config-* \
+ && rm -f /var/lib/dpkg/info/*.p*inst /var/lib/dpkg/info/*.p*rm \
  && (dpkg-query --show --showformat '${Package}\n' \
      | grep -xE 'adduser|apt|bsdutils|debconf|e2fsprogs|gpgv|libapt-pkg6.0|libcom-err2|libdb5.3|libext2fs2|libgcrypt20|libgnutls30|libgpg-error0|libhogweed6|libidn2-0|libnettle8|libp11-kit0|libpam-modules|libpam-modules-bin|libpam-runtime|libseccomp2|libsemanage2|libsemanage-common|libsepol2|libss2|libtasn1-6|libunistring2|logsave|login|mount|openssl|passwd|perl-base|sysvinit-utils|util-linux|util-linux-extra|usr-is-merged' \
      | xargs dpkg --purge --force-all) \
