@@ -148,10 +148,11 @@ def test_a_newer_entry_of_a_journal_is_refused_and_a_member_more_is_not(folder: 
     entry = json.loads(record)
     (read,) = journal.entries_of([json.dumps({**entry, "later": 1}).encode()], "a:8000")
     assert read.id == entry["id"]
-    for change, said in (
-        ({"format": 9, "kind": "split"}, "of version 9, written by"),
-        ({"format": None}, "None is no version"),
-    ):
+    changes: dict[str, dict[str, Any]] = {
+        "of version 9, written by": {"format": 9, "kind": "split"},
+        "None is no version": {"format": None},
+    }
+    for said, change in changes.items():
         with pytest.raises(WireError, match=said):
             journal.entries_of([json.dumps({**entry, **change}).encode()], "a:8000")
     for damaged in (record[:-1], record[: len(record) // 2], b"", b"\xff"):
@@ -243,7 +244,7 @@ def test_an_owners_record_of_another_release_is_read_as_far_as_it_is_known(folde
 
 def declared() -> dict[str, FormatVersion]:
     """Every `FormatVersion` that a module has."""
-    versions = {}
+    versions: dict[str, FormatVersion] = {}
     for path, text in ((path, text) for package in modules.PACKAGES for path, text in modules.modules(package).items()):
         if " = FormatVersion(" in text:
             name = path.removeprefix("server/").removesuffix(".py").replace("/", ".").removesuffix(".__init__")

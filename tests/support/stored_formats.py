@@ -132,7 +132,7 @@ def mix() -> Any:
 
 def _next_keys(batches: Any, folder: Path, name: str) -> list[int]:
     batches.restore(json.loads((folder / "states" / name).read_bytes()))
-    return next(iter(batches)).info.key.tolist()  # type: ignore[no-any-return]
+    return next(iter(batches)).info.key.tolist()
 
 
 def read_local(folder: Path) -> Any:

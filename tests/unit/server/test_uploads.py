@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -503,3 +504,51 @@ def test_a_stop_waits_no_longer_than_it_was_told(
         # On a slow machine the time is over before the first answer.
         assert re.search(r"access was refused|not sent within 0\.1 s", server.log)
     assert whole(place) == []
+
+
+def make_newer(path: BucketPath) -> None:
+    path.upload_bytes(json.dumps({**json.loads(path.read_bytes()), "format": 2, "program": "9.8.7"}).encode())
+    objects.forget()
+
+
+def test_what_a_newer_release_has_sent_stays_and_a_start_does_not_pass_over_it(
+    store: CheckpointStore, place: BucketPath, tmp_path: Path
+) -> None:
+    def is_rotated(newest: int) -> bool:
+        state = uploads.state
+        return state.last is not None and (state.last.number, state.count) == (newest, 1)
+
+    uploads = sent(store, place, 1, 2, keep=1)
+    wait_until(lambda: is_rotated(2))
+    make_newer(place / GENERATIONS / "000002" / MANIFEST)
+    with (
+        pytest.raises(CheckpointUnreadable, match=r"a checkpoint of version 2, written by rlds2reverb 9\.8\.7"),
+        start_from(CheckpointSection(start_from=str(place)), tmp_path / FETCHED),
+    ):
+        pass
+    for number in (3, 4):
+        uploads.note(add(store, number))
+        wait_until(lambda: not uploads.state.waiting, reason=lambda: uploads.state)
+    wait_until(lambda: is_rotated(4))
+    objects.forget()
+    contents = look(place)
+    assert [checkpoint.number for checkpoint in contents.whole] == [4]
+    assert [path.name for path, _ in contents.newer] == ["000002"]
+    assert (contents.broken, contents.unfinished) == ((), ())
+    assert any(path.startswith(f"{GENERATIONS}/000002/") for path in objects_in(place)), "it is not rotated away"
+    uploads.finish(60)
+
+
+def test_nothing_is_sent_to_the_place_of_a_newer_release(store: CheckpointStore, place: BucketPath) -> None:
+    sent(store, place, 1).finish(60)
+    make_newer(place / OWNER)
+    before = (place / OWNER).read_bytes()
+    uploads = Uploads(store, place, 3)
+    uploads.start(add(store, 2))
+    wait_until(lambda: uploads.state.failures > 0)
+    said = "the record of who sends to a bucket of version 2, written by rlds2reverb 9.8.7"
+    assert said in uploads.state.last_error
+    assert ((place / OWNER).read_bytes(), whole(place)) == (before, [1])
+    _, notes = check_place(CheckpointSection(folder=str(store.folder), upload=str(place)))
+    assert said in notes[0]
+    uploads.finish(0)
