@@ -77,7 +77,7 @@ class ReplayProcess:
 
     def checkpoint(self) -> dict[str, Any]:
         """Writes one; what the server says of it, `seconds` and `bytes` among it."""
-        with urllib.request.urlopen(urllib.request.Request(f"{self.url}/checkpoint", method="POST")) as answer:
+        with urllib.request.urlopen(urllib.request.Request(f"{self.url}/checkpoint?anew=1", method="POST")) as answer:
             document: dict[str, Any] = json.load(answer)
         return document
 

@@ -257,8 +257,9 @@ class ReplayService:
         """Logs what the kept checkpoints take on disk, once there is one to go by."""
         need = self.state.disk_need()
         if need is not None:
-            tell = self._log.warning if need.is_short else self._log.info
-            tell("checkpoints on disk", keep=self._store.keep.words(), meaning=need.words())
+            keep = self._store.keep
+            tell = self._log.warning if need.is_short else self._log.info if keep.needs_times else self._log.debug
+            tell("checkpoints on disk", keep=keep.words(), meaning=need.words())
 
     def _note(self, outcome: Outcome) -> None:
         self._recorder.note(outcome)

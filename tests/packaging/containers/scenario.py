@@ -341,7 +341,7 @@ def replay(compose: Compose) -> int:
     expect_size(compose, items, "after the second push, which adds none")
     say(f"  {report['episodes_pushed']} episodes, {report['steps_pushed']} steps, {items} items")
     before = checkpoints(compose)
-    answer = compose.ask("/checkpoint", "--post", seconds=330)
+    answer = compose.ask("/checkpoint?anew=1", "--post", seconds=330)
     new = {folder for folder, at in checkpoints(compose).items() if at > before.get(folder, 0)}
     check(bool(new), "POST /checkpoint", "a new checkpoint on the volume", answer)
 

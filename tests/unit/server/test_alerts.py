@@ -176,6 +176,17 @@ def test_no_checkpoint_for_long(world: World) -> None:
     assert world.told(after=300)["ReplayCheckpointTooOld"]["found"][0]["words"] == "no good checkpoint for 61 minutes"
 
 
+def test_data_that_rests_needs_no_newer_checkpoint(world: World, tmp_path: Path) -> None:
+    world.state.started_at = time.time() - 9000
+    newest = Checkpoint(12, tmp_path / "000012", Manifest(time.time() - 8000, 1.0, {}))
+    newest.folder.mkdir()
+    world.state.checkpoints.state = CheckpointState(last=newest)
+    world.state.checkpoints.holds_all_at = time.time() - 3000  # it has changed since
+    assert "ReplayCheckpointTooOld" not in world.told(after=300)
+    world.state.checkpoints.holds_all_at = time.time() - 3700
+    assert world.told(after=300)["ReplayCheckpointTooOld"]["found"][0]["words"] == "no good checkpoint for 61 minutes"
+
+
 def test_a_checkpoint_that_is_gone_is_none(world: World, tmp_path: Path) -> None:
     world.state.started_at = time.time() - 3700
     newest = Checkpoint(12, tmp_path / "000012", Manifest(time.time(), 1.0, {}))

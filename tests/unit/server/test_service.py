@@ -27,6 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from replay_server.config import decode, table_configs
 from replay_server.folder_lock import FolderLock
 from replay_server.http import make_app
+from replay_server.logs import log_progress, logger, share
 from replay_server.service import ReplayService
 
 import rlds2reverb
@@ -180,6 +181,17 @@ def test_a_service_that_is_not_ready_says_so(tmp_path: Path, state: Any) -> None
     for answer in (client.get("/readyz"), client.post("/checkpoint")):
         assert answer.status_code == 503
         assert f"the server is {state}" in answer.get_data(as_text=True)
+
+
+def test_how_far_a_start_is_stands_beside_its_state(tmp_path: Path) -> None:
+    made = unstarted(tmp_path, free_port())
+    made.state.phase = "restoring"
+    client = make_app(made.state, made.requested_checkpoint).test_client()
+    with log_progress(logger("test"), "verifying checkpoints", lambda: share(43, 100)):
+        assert client.get("/readyz").get_json()["reason"] == "the server is restoring 43 %"
+        (work,) = client.get("/status.json").get_json()["server"]["progress"]
+        assert (work["what"], work["percent"]) == ("verifying checkpoints", 43)
+    assert client.get("/readyz").get_json()["reason"] == "the server is restoring"
 
 
 def unstarted(folder: Path, port: int) -> ReplayService:
