@@ -23,7 +23,7 @@ from rlds2reverb.push.pages import PageWriter
 from rlds2reverb.transport.grpc import GrpcTransport
 from rlds2reverb.wire.messages import ServerInfo
 
-FULL = Size(items=1_000_000, reference_items=1_000_000, repeats=7)
+FULL = Size(items=400_000, reference_items=400_000, repeats=9)
 SHORT = Size(items=200_000, reference_items=200_000, repeats=3)
 
 PUSH_GOAL = Goal(0.99)
@@ -32,6 +32,7 @@ DELETE_GOAL = Goal(10.0, at_most=True)
 
 _DELETED = 100_000
 _SMALL_PUSHES = 9
+_EMPTYING_SECONDS = 300.0
 
 
 def run(size: Size) -> Iterator[Result]:
@@ -42,7 +43,7 @@ def run(size: Size) -> Iterator[Result]:
         draft = TableDraft("two_step", 2 * max(size.items, _DELETED), data.signature(columns))
         path.write_text(config_text("half-cheetah", [], {writers.TABLE: draft}))
         with ReplayProcess(path) as service, connect(service.address) as client:
-            plain = Client([_WithoutOwnTables(GrpcTransport(service.address))])
+            plain = Client([_WithoutOwnTables(GrpcTransport(service.address, call_seconds=_EMPTYING_SECONDS))])
             yield from _pushes(client, plain, columns, size)
             yield _delete(client, columns)
 
