@@ -10,11 +10,10 @@ import sys
 import zipfile
 from pathlib import Path
 
-from tests.support.project import ROOT
+from tests.support.project import ROOT, pyproject
 from tests.support.walkthrough import write_program
 
 _PROJECT = ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE")
-_PACKAGES = ("rlds2reverb", "server", "configs")
 
 
 def make_environment(folder: Path, version: str | None = None) -> None:
@@ -35,12 +34,15 @@ def make_environment(folder: Path, version: str | None = None) -> None:
 
 
 def _build_wheel(source: Path, version: str) -> Path:
-    source.mkdir(parents=True)
+    wheel = pyproject()["tool"]["hatch"]["build"]["targets"]["wheel"]
     ignored = shutil.ignore_patterns("__pycache__", "*.compiled")
-    for name in _PACKAGES:
-        shutil.copytree(ROOT / name, source / name, ignore=ignored)
-    for name in _PROJECT:
-        shutil.copy(ROOT / name, source / name)
+    for name in (*_PROJECT, *wheel["packages"], *wheel["force-include"]):
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, target, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, target)
     init = source / "rlds2reverb" / "__init__.py"
     text, changes = re.subn(r'^__version__ = ".*"$', f'__version__ = "{version}"', init.read_text(), flags=re.MULTILINE)
     assert changes == 1, "rlds2reverb/__init__.py has no line with the version"
@@ -48,5 +50,5 @@ def _build_wheel(source: Path, version: str) -> Path:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "dist"]
     done = subprocess.run(command, cwd=source, env=os.environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    (wheel,) = (source / "dist").glob("*.whl")
-    return wheel
+    (built,) = (source / "dist").glob("*.whl")
+    return built
