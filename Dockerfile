@@ -81,27 +81,6 @@ ENTRYPOINT ["tini", "--"]
 CMD ["python", "-m", "replay_server", "--config", "/etc/replay/server.yaml"]
 
 
-# What a learner with TF-Agents adds to it (docker-compose.yml, the service "learner"), in a folder of its own that comes first: TensorFlow
-# and Reverb whole. What comes as source is built with the tools above, not with what an index has today.
-FROM build AS build-learner
-COPY requirements/learner.txt /src/requirements/
-RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --require-hashes \
-      -r /src/requirements/learner.txt --wheel-dir /learner-wheels \
- && /build/bin/pip install --no-cache-dir --no-index --no-deps --target /opt/learner /learner-wheels/*.whl \
- && rm -r /learner-wheels /opt/learner/tensorflow/include
-
-
-FROM replay AS learner
-LABEL org.opencontainers.image.title="rlds2reverb learner" \
-      org.opencontainers.image.description="A learner with TF-Agents, on data of a replay server" \
-      org.opencontainers.image.documentation="docs/learner.md"
-COPY --from=build-learner /opt/learner /opt/learner
-COPY examples/learners /opt/learners
-ENV PYTHONPATH=/opt/learner
-HEALTHCHECK NONE
-CMD ["python", "/opt/learners/bc_tf_agents.py", "--server", "replay:8000"]
-
-
 # The pusher alone: the command on a small Python, without TensorFlow and without the server. PUSHER_FORMATS=common reads and writes RLDS,
 # Minari, D4RL, robomimic, RLlib's JSON and msgpack, pickles and npz; with "all" also Parquet, Arrow, videos (LeRobot) and buckets.
 FROM ${PUSHER_BASE_IMAGE} AS build-pusher
@@ -172,6 +151,29 @@ VOLUME ["/var/lib/pusher"]
 HEALTHCHECK NONE
 ENTRYPOINT ["tini", "--", "rlds2reverb"]
 CMD ["--help"]
+
+
+# What a learner with TF-Agents adds to it (docker-compose.yml, the service "learner"), in a folder of its own that comes first: TensorFlow
+# and Reverb whole. What comes as source is built with the tools above, not with what an index has today.
+FROM build AS build-learner
+COPY requirements/learner.txt /src/requirements/
+RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --require-hashes \
+      -r /src/requirements/learner.txt --wheel-dir /learner-wheels \
+ && /build/bin/pip install --no-cache-dir --no-index --no-deps --target /opt/learner /learner-wheels/*.whl \
+ && rm -r /learner-wheels /opt/learner/tensorflow/include
+
+
+FROM replay AS learner
+LABEL org.opencontainers.image.title="rlds2reverb learner" \
+      org.opencontainers.image.description="A learner with TF-Agents, on data of a replay server" \
+      org.opencontainers.image.documentation="docs/learner.md"
+COPY --from=build-learner /opt/learner /opt/learner
+# What stands there is on PYTHONPATH, where Python reads no such file; it brings distutils, which Debian's Python lacks and TensorFlow imports.
+COPY --from=build-learner /opt/learner/distutils-precedence.pth /opt/replay/lib/python3.11/site-packages/
+COPY examples/learners /opt/learners
+ENV PYTHONPATH=/opt/learner
+HEALTHCHECK NONE
+CMD ["python", "/opt/learners/bc_tf_agents.py", "--server", "replay:8000"]
 
 
 # The last one is what `docker build` makes without a target: the server.

@@ -95,7 +95,9 @@ def test_with_everything_the_demo_runs(full: Environment) -> None:
 def test_beside_a_later_python_the_demo_runs_in_an_environment_of_its_own(installed: Install, tmp_path: Path) -> None:
     """What the wheel ships makes one; the second time nothing is asked of an index."""
     core = installed(NEWEST)
-    places = [core.folder / "bin", UV.parent, Path(interpreter(FULL)).parent]
+    question = [interpreter(FULL), "-c", "import sys; print(sys.base_prefix)"]
+    prefix = subprocess.run(question, capture_output=True, text=True, check=True).stdout.strip()
+    places = [core.folder / "bin", UV.parent, Path(prefix, "bin")]
     variables = {**os.environ, "PATH": ":".join(map(str, places)), "RLDS2REVERB_CACHE": str(tmp_path)}
     for is_offline in ("0", "1"):
         done = subprocess.run(
