@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from rlds2reverb.push.options import PushOptions as PushOptions
     from rlds2reverb.push.plan import PushPlan as PushPlan
     from rlds2reverb.push.report import PushReport as PushReport
+    from rlds2reverb.stored.migration import migrate as migrate
     from rlds2reverb.tf_agents import convert_rlds_to_trajectories as convert_rlds_to_trajectories
     from rlds2reverb.tf_agents import create_trajectory_data_spec as create_trajectory_data_spec
     from rlds2reverb.tf_agents import push_rlds_to_reverb as push_rlds_to_reverb
@@ -97,6 +98,7 @@ _HOMES = {
     "inspect": "inspection.inspection",
     "load": "formats",
     "local": "learner.local",
+    "migrate": "stored.migration",
     "mix": "learner.mix",
     "open_source": "formats",
     "push_rlds_to_reverb": "tf_agents",

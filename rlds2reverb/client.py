@@ -204,6 +204,11 @@ class Client:
         return self._servers.addresses
 
     @property
+    def group(self) -> Servers:
+        """The servers, for what asks each of them."""
+        return self._servers
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """Addresses of servers that did not answer when they were last asked."""
         return tuple(self._servers.missing)

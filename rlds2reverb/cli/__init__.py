@@ -66,6 +66,7 @@ COMMANDS = {
     "top": "Watch the tables of running servers: rates, waits, memory, checkpoints.",
     "journal": "Show who has filled the tables of a running server, from what, and when.",
     "delete": "Delete episodes from the tables of running servers, so that they stay out.",
+    "migrate": "Move what a table holds into a new one, by another view or transform.",
     "sample": "Take samples of a table of a running server, and show them.",
     "serve": "Run the replay server: tables from a YAML file, checkpoints, health, metrics, status page.",
     "checkpoint": "Have a running replay server write a checkpoint now.",

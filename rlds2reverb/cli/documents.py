@@ -421,6 +421,10 @@ DOCUMENTS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
         (OneTable, Inspection, "rlds2reverb.look.comparison:Comparison", Failed),
     ),
     "journal": ("Who has done what to the tables.", ("rlds2reverb.cli.journal:Journal", Failed)),
+    "migrate": (
+        "The account of the migration; with --dry-run what it would do.",
+        ("rlds2reverb.stored.migration:MigrateReport", Failed),
+    ),
     "mix": (
         "The account of the push of the mix; with --dry-run what it would do.",
         (PushReport, "rlds2reverb.push.plan:Plan", Failed),

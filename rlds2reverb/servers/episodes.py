@@ -222,11 +222,14 @@ def read_pages(transport: Transport, seconds: float) -> tuple[list[EpisodePage],
       TransportError: the server does not answer, or not all pages came in time.
       WireError: one is of a newer format, or none.
     """
+    return decode_pages(_records(transport, EPISODES, seconds), f"server {transport.address}: its list of episodes")
+
+
+def decode_pages(records: Iterable[bytes], where: str) -> tuple[list[EpisodePage], list[PushPages]]:
+    """The pages, and which of them each push consists of; raises `WireError`, which begins with `where`, as `read_pages`."""
     pages, pushes = list[EpisodePage](), list[PushPages]()
-    for record in _records(transport, EPISODES, seconds):
-        read: EpisodePage | PushPages = _decode(
-            record, EpisodePage | PushPages, f"server {transport.address}: its list of episodes"
-        )
+    for record in records:
+        read: EpisodePage | PushPages = _decode(record, EpisodePage | PushPages, where)
         if isinstance(read, PushPages):
             pushes.append(read)
         else:
@@ -242,8 +245,14 @@ def write_deletions(transport: Transport, deletions: Iterable[Deletion], seconds
 
 def read_deletions(transport: Transport, seconds: float) -> list[Deletion]:
     """The deletions and restores that a server has, in no order; raises as `read_pages`."""
-    where = f"server {transport.address}: its list of deleted episodes"
-    return [_decode(record, Deletion, where) for record in _records(transport, DELETED, seconds)]
+    return decode_deletions(
+        _records(transport, DELETED, seconds), f"server {transport.address}: its list of deleted episodes"
+    )
+
+
+def decode_deletions(records: Iterable[bytes], where: str) -> list[Deletion]:
+    """The deletions and restores, in their order; raises `WireError`, which begins with `where`, as `read_pages`."""
+    return [_decode(record, Deletion, where) for record in records]
 
 
 def find_lacking(lists: Mapping[T, Iterable[Deletion]]) -> dict[T, list[Deletion]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,7 +19,7 @@ from rlds2reverb.files import check_regular, read_object
 from rlds2reverb.formats.tfds.tfrecord import masked_checksum
 from rlds2reverb.specs import Nest
 from rlds2reverb.stored import records
-from rlds2reverb.stored.rows import ChunkBuilder, Items, Snapshot, reader_of
+from rlds2reverb.stored.rows import ChunkBuilder, Chunks, Items, Snapshot, reader_of
 from rlds2reverb.versions import FormatVersion
 from rlds2reverb.wire.codec import decode_signature
 from rlds2reverb.wire.messages import is_own
@@ -124,21 +124,31 @@ class Checkpoint:
         Raises:
           SourceError: there is no such table, or a file cannot be read.
         """
-        tables = self.tables()
-        limiters = {name: message.rate_limiter for name, message in tables.items()}
-        held = {
-            name: int(limiter.insert_count - limiter.delete_count)
-            for name, limiter in limiters.items()
-            if name == table or not is_own(name)
-        }
+        tables = self._tables_by_name
+        held = {name: count for name, count in self.item_counts.items() if name == table or not is_own(name)}
         name = choose_table(people, table, held)
         message = tables[name]
+        return Snapshot(
+            people, name, self._signature(message), self._chunks, self._items(message, len(tables) == 1), notices
+        )
+
+    @property
+    def item_counts(self) -> dict[str, int]:
+        """Table -> items, of all tables, those that the server keeps for itself included."""
+        limiters = {name: message.rate_limiter for name, message in self._tables_by_name.items()}
+        return {name: int(limiter.insert_count - limiter.delete_count) for name, limiter in limiters.items()}
+
+    @cached_property
+    def _tables_by_name(self) -> dict[str, Any]:
+        return self.tables()
+
+    @cached_property
+    def _chunks(self) -> Chunks:
+        """Of all tables, laid aside once."""
         chunks = ChunkBuilder()
         for chunk in self._read(CHUNKS, "Chunk"):
             chunks.add(chunk)
-        return Snapshot(
-            people, name, self._signature(message), chunks.build(), self._items(message, len(tables) == 1), notices
-        )
+        return chunks.build()
 
     def _items(self, table: Any, is_only: bool) -> Items:
         where = str(self.folder / (ITEMS if ITEMS in self._files else TABLES))

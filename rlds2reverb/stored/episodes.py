@@ -83,7 +83,13 @@ class Missing:
 
 
 class StoredEpisodes(Recordings):
-    """The episodes of a snapshot."""
+    """The episodes of a snapshot.
+
+    Attributes:
+      index: of its items.
+      runs: of rows.
+      layout: how they become steps.
+    """
 
     def __init__(
         self,
@@ -94,8 +100,8 @@ class StoredEpisodes(Recordings):
         layout: StepLayout,
         missing: Missing = Missing(),
     ) -> None:
-        self.name, self._snapshot, self._index, self._runs = snapshot.name, snapshot, index, runs
-        self._rows, self._layout = RowReader(snapshot.chunks, index, paths), layout
+        self.name, self._snapshot, self.index, self.runs = snapshot.name, snapshot, index, runs
+        self._rows, self.layout = RowReader(snapshot.chunks, index, paths), layout
         self._is_split = missing.gaps != REFUSE
         self._are_cut, self._is_truncated = missing.gaps == CUT, missing.no_end == TRUNCATED
         self._without_end: set[int] = set()
@@ -108,9 +114,9 @@ class StoredEpisodes(Recordings):
     @property
     def notices(self) -> tuple[Notice, ...]:
         """How the table was read, and the number of episodes that lack rows, or (of those read so far) an end."""
-        notices, runs = [*self._snapshot.notices], self._runs
+        notices, runs = [*self._snapshot.notices], self.runs
         has_gap = runs.is_first & ~runs.is_last
-        is_cut = runs.is_first & (runs.firsts != self._least)
+        is_cut = runs.is_first & (runs.firsts != self.least)
         missing = int((has_gap | is_cut)[runs.is_first].sum())
         if missing and not self._are_cut:
             became = "they are bad episodes; gaps=split makes an episode of each run of rows"
@@ -133,49 +139,53 @@ class StoredEpisodes(Recordings):
         return tuple(notices)
 
     def spec(self) -> Nest:
-        return self._layout.spec()
+        return self.layout.spec()
 
     def metadata_spec(self) -> Nest:
         return {EPISODE_ID: ArraySpec((), np.dtype(np.uint64))}
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
-        return {EPISODE_ID: self._runs.sequences[self._first_runs[number]]}
+        return {EPISODE_ID: self.runs.sequences[self._first_runs[number]]}
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        return read_each(self.one, numbers, self._name, self.metadata_of)
+        return read_each(self.one, numbers, self.name_of, self.metadata_of)
 
     def one(self, number: int) -> Recording:
         """Raises `BrokenEpisode` for an episode with gaps."""
         run = int(self._first_runs[number])
         if not self._is_split and (why := self._gap(run)):
             raise BrokenEpisode("", why)
-        return Recording(self._steps(run), self.metadata_of(number), self._name(number))
+        return Recording(self._steps(run), self.metadata_of(number), self.name_of(number))
 
-    def _name(self, number: int) -> str:
+    def name_of(self, number: int) -> str:
         run = int(self._first_runs[number])
-        name = f"{int(self._runs.sequences[run]):016x}"
-        return f"{name}.{int(self._runs.firsts[run])}" if self._is_split else name
+        name = f"{int(self.runs.sequences[run]):016x}"
+        return f"{name}.{int(self.runs.firsts[run])}" if self._is_split else name
 
     def _steps(self, run: int) -> dict[str, Array]:
-        runs = self._runs
-        begins, ends = bool(runs.firsts[run] <= self._least), not self._is_split or bool(runs.is_last[run])
+        runs = self.runs
+        begins, ends = bool(runs.firsts[run] <= self.least), not self._is_split or bool(runs.is_last[run])
         columns = self._rows.columns(int(runs.sequences[run]), int(runs.firsts[run]), int(runs.stops[run]))
-        steps = self._layout.steps(columns, begins, ends)
-        if ends and not self._layout.tells_ends and not steps[IS_LAST].any():
+        steps = self.layout.steps(columns, begins, ends)
+        if ends and not self.layout.tells_ends and not steps[IS_LAST].any():
             self._without_end.add(run)
             steps[IS_LAST][-1:] = self._is_truncated
         return steps
 
+    def first_row(self, number: int) -> int:
+        """The row of the recorded episode that is the first step of one."""
+        return int(self.runs.firsts[self._first_runs[number]]) - self.least
+
     @property
-    def _least(self) -> int:
+    def least(self) -> int:
         """The row at which an episode's first item begins; only its other columns read earlier rows."""
-        return -min(0, int(self._index.shifts.min()))
+        return -min(0, int(self.index.shifts.min()))
 
     def _gap(self, run: int) -> str:
         """Why an episode is incomplete, and how to continue; "" if it is complete."""
-        firsts, stops = self._runs.firsts, self._runs.stops
-        missing = [(self._least, int(firsts[run]))] if firsts[run] > self._least else []
-        while not self._runs.is_last[run]:
+        firsts, stops = self.runs.firsts, self.runs.stops
+        missing = [(self.least, int(firsts[run]))] if firsts[run] > self.least else []
+        while not self.runs.is_last[run]:
             missing.append((int(stops[run]), int(firsts[run + 1])))
             run += 1
         if not missing:
@@ -197,10 +207,18 @@ _METADATA = {"item_key": np.uint64, "priority": np.float64, "times_sampled": np.
 _FLAG = ArraySpec((), np.dtype(bool))
 
 
+def _cache_of_chunks() -> LRU[int, tuple[Array, ...]]:
+    """For the tensors of chunks, which neighbouring items share."""
+    return LRU(_KEPT_BYTES, lambda tensors: sum(tensor.nbytes for tensor in tensors))
+
+
 class StoredItems(Recordings):
     """The items of a snapshot, in the order of their insertion.
 
     If the columns of every item are equally long, an item is an episode of these rows; otherwise each column is one row.
+
+    Attributes:
+      keys: [items] uint64, in the order in which they were read.
     """
 
     def __init__(self, snapshot: Snapshot, index: Index, leaves: dict[str, ArraySpec]) -> None:
@@ -208,6 +226,12 @@ class StoredItems(Recordings):
         self._squeezed = index.squeezed.tolist()
         self._are_rows = not index.unlike and not (index.lengths > 0).any()
         self._order = np.lexsort((index.keys, index.inserted))
+        self.keys = index.keys
+        self._kept = _cache_of_chunks()
+
+    def values_of(self, place: int) -> tuple[Array, ...]:
+        """The columns of an item, by its place in `keys`; for one thread. Raises `WireError` if they cannot be read."""
+        return self._values(self._snapshot.items.one(place), self._kept)
 
     @property
     def count(self) -> int:
@@ -228,10 +252,7 @@ class StoredItems(Recordings):
         return {name: ArraySpec((), np.dtype(kind)) for name, kind in _METADATA.items()}
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        def size(tensors: tuple[Array, ...]) -> int:
-            return sum(tensor.nbytes for tensor in tensors)
-
-        cache = LRU[int, tuple[Array, ...]](_KEPT_BYTES, size)  # of chunks, which neighbours share
+        cache = _cache_of_chunks()
         for number in numbers:
             item = self._snapshot.items.one(int(self._order[number]))
             fields = {name: getattr(item, "key" if name == "item_key" else name) for name in _METADATA}

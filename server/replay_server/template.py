@@ -45,19 +45,21 @@ class TableDraft:
       view: label of the view that makes its items.
       items: number of items that it must hold.
       by_priority: its items have priorities of their own, to sample by.
+      at_least: its max_size, where that of the items is smaller.
     """
 
     view: str
     items: int
     signature: Nest
     by_priority: bool = False
+    at_least: int = 1
 
     @property
     def max_size(self) -> int:
-        """The items and at least a tenth more, rounded up to two digits; at least 1."""
+        """The items and at least a tenth more, rounded up to two digits; at least `at_least`."""
         needed = self.items + -(-self.items // _ROOM)
         step: int = 10 ** max(0, len(str(needed)) - 2)
-        return max(1, min(MOST, -(-needed // step) * step))
+        return max(self.at_least, min(MOST, -(-needed // step) * step))
 
 
 @dataclass(frozen=True)
@@ -121,12 +123,18 @@ def config_text(
     )
     head += "".join(image.comment(steps) for image in images)
     head += _FREE_ROWS if any(type(draft.signature).__name__ == TRAJECTORY for draft in tables.values()) else ""
+    return head + _printable(document)
+
+
+def tables_text(tables: Mapping[str, TableDraft]) -> str:
+    """Entries of `tables` in YAML, by name, to be put into a config that has others."""
+    return _printable({"tables": [_table(name, draft) for name, draft in tables.items()]}).partition("\n")[2]
+
+
+def _printable(document: Mapping[str, Any]) -> str:
     text = _yaml(document, allow_unicode=True)
-    if not text.replace(
-        "\n", ""
-    ).isprintable():  # PyYAML leaves signs such as U+202E, which steer a terminal, as they are
-        text = _yaml(document, allow_unicode=False)
-    return head + text
+    # PyYAML leaves signs such as U+202E, which steer a terminal, as they are.
+    return text if text.replace("\n", "").isprintable() else _yaml(document, allow_unicode=False)
 
 
 def _yaml(document: Mapping[str, Any], allow_unicode: bool) -> str:
