@@ -43,8 +43,8 @@ from rlds2reverb.text import counted
         "Another view, between tables of one server; first see what would be done": "rlds2reverb migrate replay --server localhost:8000 "
         "--table sequences --view sequence:length=8 --dry-run",
         "From a checkpoint, without a camera": "rlds2reverb migrate '/data/checkpoints?table=replay' --server localhost:8000 "
-        "--table slim --drop observation/wrist_image",
-        "From another server; a killed one goes on where it was": "rlds2reverb migrate host-a:8000/replay --server localhost:8000 "
+        "--table slim --transform drop=observation/wrist_image",
+        "From another server; a killed one goes on where it was": "rlds2reverb migrate localhost:8000/replay --server new-host:8000 "
         "--table replay --ledger migration.sqlite",
     },
 )
@@ -152,6 +152,9 @@ def _print(report: MigrateReport) -> None:
         "deleted": f"{counted(report.deleted, 'name')} that stay out" if report.deleted else "",
         "priorities": f"{counted(report.priorities, 'item')} got those of the old table" if report.priorities else "",
         "proof": report.proof,
+        "compared": f"{counted(report.items_compared, 'item')}: their values are those that were sent"
+        if report.items_compared
+        else "",
     }
     if report.push is not None:
         fields |= {name: text for name, text in push_fields(report.push).items() if name != "source"}

@@ -36,6 +36,7 @@ def records_of(file: BinaryIO, name: str) -> Iterator[bytes]:
       SourceError: it cannot be read, is damaged, ends in the middle, or a record is absurdly long.
     """
     try:
+        file.seek(0)  # it may have been read before
         start = file.read(records.HEAD_BYTES)
         file.seek(0)
         if not start:

@@ -138,6 +138,14 @@ class StoredEpisodes(Recordings):
             notices.append(Notice("no_end", text, count))
         return tuple(notices)
 
+    def length_of(self, number: int) -> int | None:
+        """The rows of one, where each row that items read is a step."""
+        extra = self.layout.rows_behind(view_in(self._snapshot.signature))
+        if extra is None or not self._is_split:
+            return None
+        run = int(self._first_runs[number])
+        return int(self.runs.stops[run] - self.runs.firsts[run]) + extra
+
     def spec(self) -> Nest:
         return self.layout.spec()
 

@@ -86,6 +86,9 @@ class StepLayout(Protocol):
     def spec(self) -> Nest:
         """The spec of a step."""
 
+    def rows_behind(self, view: str) -> int | None:
+        """Steps of a run beyond the rows of its items' first column; None where only the rows tell. `view` is named by the signature, or "" is."""
+
     def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
         """The steps of one run of rows. A step is the last one only if that was recorded.
 
@@ -133,6 +136,9 @@ class Transitions:
         (shift, length), *other_offsets = reads.offsets(plain)
         following = reads.offsets([f"{_NEXT}/{OBSERVATION}"])
         return None if other_offsets or following != {(shift + 1, length)} else Transitions(reads.leaves)
+
+    def rows_behind(self, view: str) -> int | None:
+        return 1
 
     def spec(self) -> Nest:
         reward = {
@@ -195,6 +201,9 @@ class Stacks:
         is_known = next_begin == begin + 1 and frames == next_frames and begin == at - (max(1, frames) - 1)
         return Stacks(reads.leaves, frames) if is_known else None
 
+    def rows_behind(self, view: str) -> int | None:
+        return None  # frames before the first are no steps
+
     def spec(self) -> Nest:
         kept = {
             path: leaf
@@ -246,6 +255,7 @@ def _extras(leaves: Leaves) -> dict[str, str]:
     return {path if path.partition("/")[0] not in taken else stored: stored for path, stored in stored_paths.items()}
 
 
+_UNPADDED = ("two_step", "sequence", "episode")
 _TRAJECTORY = (STEP_TYPE, OBSERVATION, ACTION, NEXT_STEP_TYPE, REWARD, DISCOUNT)
 _NO_ROWS = {
     "eps_id": "fragments of a stream of episodes",
@@ -336,6 +346,9 @@ class ActionChunks:
     def tells_ends(self) -> bool:
         return self.next_action is not None
 
+    def rows_behind(self, view: str) -> int | None:
+        return None
+
     def spec(self) -> Nest:
         return nested({**self.leaves, **dict.fromkeys((IS_FIRST, IS_LAST), FLAG)})
 
@@ -372,6 +385,9 @@ class Rows:
 
     leaves: Leaves
 
+    def rows_behind(self, view: str) -> int | None:
+        return 0
+
     def spec(self) -> Nest:
         return nested({**self.leaves, **{name: FLAG for name in (IS_FIRST, IS_LAST) if name not in self.leaves}})
 
@@ -393,6 +409,10 @@ class Trajectories:
 
     leaves: Leaves
     tells_ends: ClassVar[bool] = True
+
+    def rows_behind(self, view: str) -> int | None:
+        # Others may hold rows of padding.
+        return 0 if view.partition(":")[0] in _UNPADDED and "=True" not in view else None
 
     def spec(self) -> Nest:
         kept = {path: leaf for path, leaf in self.leaves.items() if path not in (STEP_TYPE, NEXT_STEP_TYPE)}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,9 +49,10 @@ from rlds2reverb.stored.episodes import ITEMS, SPLIT, TRUNCATED, Missing, Stored
 from rlds2reverb.stored.layouts import ActionChunks, Stacks, Transitions
 from rlds2reverb.stored.names import ItemOrigins, NamedEpisodes, RunNames
 from rlds2reverb.stored.rows import Snapshot
-from rlds2reverb.stored.running import ELSEWHERE, Place, place_of, take_snapshot
+from rlds2reverb.stored.running import CHECKPOINT, Place, place_of, take_snapshot
 from rlds2reverb.stored.source import OPTIONS
 from rlds2reverb.text import counted
+from rlds2reverb.transport.base import Transport
 from rlds2reverb.views import ViewLike
 from rlds2reverb.views.base import not_in_items
 from rlds2reverb.views.prioritized import Prioritized
@@ -70,6 +71,7 @@ NOT_OF_MIGRATIONS = ("again", "move", "workers", "ray", "identity", "duplicates"
 
 CHECKED_ITEMS = 10_000
 
+_ATTEMPTS = 3
 _SECONDS = 300.0  # for each reading of a server's own tables
 
 
@@ -230,7 +232,7 @@ def read_old_table(source: str, client: Client, tables: Sequence[str]) -> tuple[
 
 
 def _of_server(
-    transport: Any, people: str, place: Place, options: Mapping[str, Any], client: Client, tables: Sequence[str]
+    transport: Transport, people: str, place: Place, options: Mapping[str, Any], client: Client, tables: Sequence[str]
 ) -> OldTable:
     info = transport.server_info()
     name = place.table or options.get("table")
@@ -241,13 +243,23 @@ def _of_server(
             f'table "{name}" is the old table and the new one: give the new one a name of its own, or read the old one from a checkpoint and '
             "start the server without it"
         )
-    through = options.get("through") or (None if place.is_here else ELSEWHERE)
-    snapshot = take_snapshot(transport, people, name, through, options.get("disturb", False))
+    if (through := options.get("through", CHECKPOINT)) == CHECKPOINT:
+        snapshot = _by_checkpoint(transport, people, name)
+    else:
+        snapshot = take_snapshot(transport, people, name, through, options.get("disturb", False))
     table = snapshot.table
     # Behind the items: what a push lists meanwhile is of items that may be there.
     pages = read_pages(transport, _SECONDS)[0] if EPISODES in info.own_tables else []
     deletions = read_deletions(transport, _SECONDS) if DELETED in info.own_tables else []
     return OldTable(snapshot, pages, _deleted_from(deletions, table), info.tables[table], info.state_id)
+
+
+def _by_checkpoint(transport: Transport, people: str, table: str | None) -> Snapshot:
+    """A table by a checkpoint that its server writes, and never by sampling, which would count in times_sampled; raises SourceError."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(SourceError):  # another checkpoint may have taken the place of this one before it was read
+            return take_snapshot(transport, people, table, CHECKPOINT)
+    return take_snapshot(transport, people, table, CHECKPOINT)
 
 
 def _of_checkpoint(checkpoint: Checkpoint, people: str, table: str | None) -> OldTable:
@@ -449,8 +461,6 @@ class Migration:
                 items[table], own = _compare(self._expected(number, table), back, step)
                 compared += own
         proof = "all items are in the table, by their keys"
-        if compared:
-            proof += f"; the values of {counted(compared, 'item')} are those that were sent"
         if reason:
             proof = f"all items were confirmed; the table was not read back: {reason}"
         return replace(report, items=items, items_compared=compared, proof=proof)
@@ -462,10 +472,10 @@ class Migration:
             info = server.transport.server_info().tables[table]
             if info.max_times_sampled > 0:
                 raise SourceError(f'table "{table}" gives its items away')
+            if not Place(server.address, table).is_here:
+                raise SourceError(f"{server.address} is on another machine")
             if info.current_size:
-                place = Place(server.address, table)
-                through = None if place.is_here else ELSEWHERE
-                snapshots.append(take_snapshot(server.transport, f"{server.address}/{table}", table, through))
+                snapshots.append(_by_checkpoint(server.transport, f"{server.address}/{table}", table))
         return snapshots
 
     def _expected(self, number: int, table: str) -> Iterator[EpisodeItems]:

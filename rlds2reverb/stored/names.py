@@ -130,6 +130,9 @@ class NamedEpisodes(Recordings):
     def spec(self) -> Nest:
         return self._stored.spec()
 
+    def length_of(self, number: int) -> int | None:
+        return self._stored.length_of(self._chosen[number])
+
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         return read_each(self._read_one, numbers, lambda number: self._stored.name_of(self._chosen[number]))
 

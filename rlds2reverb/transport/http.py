@@ -38,6 +38,8 @@ class ServerPart(msgspec.Struct, frozen=True):
     now: Number
     started_at: Number
     memory_bytes: Count  # 0 if unknown
+    ready_seconds: Number | None = None  # from its start until it was ready; None before, and of an older server
+    restored_items: Count = 0  # by its start
 
 
 class NewestCheckpoint(msgspec.Struct, frozen=True):
@@ -47,11 +49,13 @@ class NewestCheckpoint(msgspec.Struct, frozen=True):
       generation: its number.
       created: Unix time.
       bytes: on disk.
+      seconds: that writing it took.
     """
 
     generation: Count
     created: Number
     bytes: Count
+    seconds: Number = 0.0
 
 
 class Upload(msgspec.Struct, frozen=True):

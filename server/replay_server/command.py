@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import yaml
@@ -26,6 +27,9 @@ from rlds2reverb.errors import ConfigError, Rlds2ReverbError
 from rlds2reverb.extras import needing, require
 from rlds2reverb.formats.options import is_url
 from rlds2reverb.specs import spec_texts, view_in
+
+if TYPE_CHECKING:
+    from replay_server.differences import RunningServer
 
 EXIT_CONFIG = 2
 EXIT_START = 3
@@ -61,8 +65,12 @@ def run(path: Path, overrides: Sequence[str], check: bool, start_from: str | Non
     if check:
         restored = outlook(config.checkpoints, tables, older)
         uploaded, notes = check_place(config.checkpoints) if config.checkpoints.upload else ({}, ())
-        click.echo(describe(config, tables, restored, uploaded))
-        for note in filter(None, (elsewhere, *restored.notes, *notes)):
+        from replay_server.differences import running_server  # with gRPC, which a start does not need here
+
+        running = running_server(config.grpc.port, config.http, tables)
+        click.echo(describe(config, tables, restored, uploaded, running))
+        changed = "" if running is None else running.sentence
+        for note in filter(None, (elsewhere, changed, *restored.notes, *notes)):
             _talk(note)
         if restored.refusal:
             for line in restored.refusal.splitlines():
@@ -122,9 +130,16 @@ def _talk(text: str) -> None:
 
 
 def describe(
-    config: ServerConfig, tables: Sequence[TableConfig], found: Outlook, uploaded: Mapping[str, object]
+    config: ServerConfig,
+    tables: Sequence[TableConfig],
+    found: Outlook,
+    uploaded: Mapping[str, object],
+    running: RunningServer | None = None,
 ) -> str:
-    """What would run, as YAML: every table with its bounds and leaves, the ports, the checkpoint it would start from, those in the bucket."""
+    """What would run, as YAML: every table with its bounds and leaves, the ports, the checkpoint it would start from, those in the bucket.
+
+    Of the server that runs on these ports now, what it does otherwise.
+    """
     names = {table.name for table in tables}
     other_tables = {name: words for name, words in found.tables.items() if name not in names}
     document = {
@@ -146,6 +161,7 @@ def describe(
             **({"other_tables": other_tables} if other_tables else {}),
             **uploaded,
         },
+        **({} if running is None else {"running": _describe_running(running)}),
         "tables": {table.name: _describe_table(table, found.tables.get(table.name)) for table in tables},
     }
     return yaml.safe_dump(document, sort_keys=False, width=120).rstrip()
@@ -153,6 +169,14 @@ def describe(
 
 def _port(port: int) -> str:
     return f"port {port}" if port else "a free port"
+
+
+def _describe_running(running: RunningServer) -> dict[str, object]:
+    return {
+        "address": running.address,
+        "restart": running.restart or "takes as long as the last start, which this server does not say",
+        "needs_a_restart": {name: [*lines] for name, lines in running.tables.items()} or "nothing",
+    }
 
 
 def _describe_table(table: TableConfig, at_start: str | None) -> dict[str, object]:

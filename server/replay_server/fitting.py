@@ -100,7 +100,8 @@ class FitPlan:
             return ""
         return (
             "\n".join(f'{self.source}: table "{fit.name}": {fit.detail}' for fit in unfit)
-            + "\nput the signature back, rename the table, or set checkpoints.unfit_tables to set_aside"
+            + "\nput the signature back; or give the new table a name of its own beside it, and move the items there with `rlds2reverb migrate`; or set "
+            "checkpoints.unfit_tables to set_aside"
         )
 
 

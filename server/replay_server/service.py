@@ -154,13 +154,13 @@ class ReplayService:
                 helper.start()
             if self._uploads is not None:
                 self._uploads.start(self.checkpoints.state.last)
-            state.phase = "ready"
+            state.phase, state.ready_seconds = "ready", time.time() - state.started_at
             self._log.info(
                 "ready",
                 grpc_port=self.config.grpc.port,
                 tables=len(state.table_configs),
                 items=sum(table.items for table in state.tables),
-                seconds=round(time.time() - state.started_at, 3),
+                seconds=round(state.ready_seconds, 3),
             )
 
             self._tell_need()

@@ -37,6 +37,7 @@ class ServerState:
 
     Attributes:
       started_at: Unix time.
+      ready_seconds: from then until it was ready; None before.
       start: what the server has started from; None before.
       uploads: what sends checkpoints to a bucket; None where nothing does.
       journal: what the journal says; None where nobody reads it.
@@ -50,6 +51,7 @@ class ServerState:
     recorder: Recorder
     started_at: float = field(default_factory=time.time)
     phase: Phase = "starting"
+    ready_seconds: float | None = None
     start: Start | None = None
     uploads: Uploads | None = None
     journal: JournalWatch | None = None

@@ -43,6 +43,8 @@ def status(state: ServerState) -> dict[str, Any]:
             "problem": snapshot.error,
             "now": time.time(),
             "started_at": state.started_at,
+            "ready_seconds": state.ready_seconds,
+            "restored_items": 0 if state.start is None else state.start.fit.items,
             "answered_at": snapshot.answered_at,
             "grpc_port": state.config.grpc.port,
             "memory_bytes": resident_bytes(),
