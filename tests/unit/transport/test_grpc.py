@@ -236,7 +236,10 @@ def test_a_stream_that_ends_with_a_status_is_translated(
     assert type(error) is TransportError
     assert isinstance(error.__cause__, grpc.RpcError)
     assert error.retryable == AGAIN_HELPS[code]
-    assert str(error) == f"server {fake.address}, inserting: {code.name}: as planned"
+    words, _, hint = str(error).partition("; ")
+    assert words == f"server {fake.address}, inserting: {code.name}: as planned"
+    assert ("--tls-cert" in hint) == (code in (StatusCode.PERMISSION_DENIED, StatusCode.UNAUTHENTICATED))
+    assert bool(hint) == ("--tls-cert" in hint)
 
 
 def test_a_server_without_the_method_says_so(fake: FakeReverb, monkeypatch: pytest.MonkeyPatch) -> None:
