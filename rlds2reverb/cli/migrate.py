@@ -149,7 +149,7 @@ def _print(report: MigrateReport) -> None:
         "old table": f"{report.source}  ({counted(report.old_items, 'item')})",
         "episodes": f"{report.episodes:,}, {names}",
         "incomplete": lost and (f"{lost}, {report.left_out:,} left out" if report.left_out else lost),
-        "deleted": f"{counted(report.deleted, 'name')} that stay out" if report.deleted else "",
+        "deleted": f"{counted(report.deleted, 'name')}, kept out of the new table" if report.deleted else "",
         "priorities": f"{counted(report.priorities, 'item')} got those of the old table" if report.priorities else "",
         "proof": report.proof,
         "compared": f"{counted(report.items_compared, 'item')}: their values are those that were sent"
