@@ -543,7 +543,7 @@ def test_nothing_is_sent_to_the_place_of_a_newer_release(store: CheckpointStore,
     sent(store, place, 1).finish(60)
     make_newer(place / OWNER)
     before = (place / OWNER).read_bytes()
-    uploads = Uploads(store, place, 3)
+    uploads = Uploads(store, place, Keep(last=3))
     uploads.start(add(store, 2))
     wait_until(lambda: uploads.state.failures > 0)
     said = "the record of who sends to a bucket of version 2, written by rlds2reverb 9.8.7"
