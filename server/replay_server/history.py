@@ -158,7 +158,8 @@ class NewerHistory(CheckpointError):
 
 def encode(history: History) -> bytes:
     """The line of JSON that stands in the file."""
-    return msgspec.json.encode(_File(VERSION.version, _digest(history), history, program_version())) + b"\n"
+    program = program_version()
+    return msgspec.json.encode(_File(VERSION.version, _digest(history, program), history, program)) + b"\n"
 
 
 def decode(data: bytes) -> History:
@@ -175,13 +176,14 @@ def decode(data: bytes) -> History:
         file = msgspec.json.decode(data, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CheckpointError(f"not a history ({error})") from error
-    if file.xxh3 != _digest(file.history):
+    if file.xxh3 != _digest(file.history, file.program):
         raise CheckpointError("a history that was changed since it was written")
     return file.history
 
 
-def _digest(history: History) -> str:
-    return xxhash.xxh3_128_hexdigest(msgspec.json.encode(history))
+def _digest(history: History, program: str) -> str:
+    """Of a file without a program, as the first ones were, that of its history alone."""
+    return xxhash.xxh3_128_hexdigest(msgspec.json.encode(history) + program.encode())
 
 
 def as_of(history: History, now: float) -> History:
@@ -329,21 +331,35 @@ class HistoryFile:
     def __init__(self, store: CheckpointStore) -> None:
         self._store, self.path = store, store.folder / HISTORY
         self.problem = ""
-        self._is_in_the_way = False
+        self._is_in_the_way = self._has_started = False
+        self._newer = ""  # why a history of a newer release, which stands there, is not read
         self._log = logger("history")
 
     def read(self) -> History:
-        """The history that earlier servers have left. A file that is damaged, of a newer release, or cannot be read is set aside."""
+        """The history that earlier servers have left. A file that is damaged or cannot be read is set aside; one of a newer release later, see `note_started`."""
         try:
             if not stands_at(self.path):
                 return History()
             return decode(read_small(self.path, _MOST_READ_BYTES))
+        except NewerHistory as error:
+            self._newer = str(error)
+            self._log.warning(
+                "history of a newer release", reason=self._newer, meaning="it is not shown, and set aside later"
+            )
+            return History()
         except CheckpointError as error:
-            self._set_aside(str(error), "newer" if isinstance(error, NewerHistory) else "damaged")
+            self._set_aside(str(error), "damaged")
             return History()
 
+    def note_started(self) -> None:
+        """Notes that the server has started, and continues without a history of a newer release: the next write sets that aside."""
+        self._has_started = True
+
     def write(self, history: History) -> None:
-        if self._is_in_the_way:
+        if self._newer and self._has_started:
+            self._set_aside(self._newer, "newer")
+            self._newer = ""
+        if self._is_in_the_way or self._newer:  # a start that is refused leaves it for the release that it is of
             return
         partial = self.path.with_name(f"{HISTORY}.partial")
         try:

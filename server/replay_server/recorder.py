@@ -81,6 +81,11 @@ class Recorder:
             self._history = self._history.with_checkpoint(row)
         self._noted.set()
 
+    def note_started(self) -> None:
+        """Records that the server has started, see `HistoryFile.note_started`."""
+        self._file.note_started()
+        self._noted.set()
+
     def forget_checkpoints(self) -> None:
         """Records that the server has started without the earlier checkpoints: the next start need not look for them."""
         with self._changing:

@@ -241,6 +241,7 @@ class ReplayService:
         last = self.state.recorder.history().newest_checkpoint()
         if start.checkpoint is None and missing(self._store.folder, last):
             self.state.recorder.forget_checkpoints()  # this start has done without them, and the next one need not look
+        self.state.recorder.note_started()
         if start.staged is not None:
             self._log.info("restored", items=start.fit.items, seconds=round(time.time() - began, 3))
 

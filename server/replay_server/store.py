@@ -67,8 +67,8 @@ class Manifest(msgspec.Struct, frozen=True):
       created: Unix time.
       seconds: from the request to the finished checkpoint.
       items: table -> items held.
-      xxh3: hash of all before.
-      format: see `stored.checkpoint.VERSION`.
+      xxh3: hash of all the rest.
+      format: see `stored.checkpoint.VERSION`; 0 in one of before the mark.
       program: version of rlds2reverb that wrote it; "" for one before this was written.
     """
 
@@ -77,13 +77,13 @@ class Manifest(msgspec.Struct, frozen=True):
     files: dict[str, FileEntry]
     items: dict[str, int] = {}
     xxh3: str = ""
-    format: int = VERSION.version
+    format: int = 0
     program: str = ""
 
     def digest(self) -> str:
         document = msgspec.to_builtins(msgspec.structs.replace(self, xxh3=""))
-        # Not hashed, so that a release that knows neither of the two takes the rest as valid.
-        del document["format"], document["program"]
+        if not self.program:  # before the mark there was neither of the two
+            del document["format"], document["program"]
         return xxhash.xxh3_128_hexdigest(msgspec.json.encode(document))
 
 
@@ -414,7 +414,7 @@ class CheckpointStore:
             self.guard()
             files = {name: verified_entry(checkpoint / name) for name in (*RECORD_FILES, DONE)}
             ended = time.time() if ended is None else ended
-            manifest = Manifest(ended, ended - began, files, dict(items), program=program_version())
+            manifest = Manifest(ended, ended - began, files, dict(items), "", VERSION.version, program_version())
             manifest = msgspec.structs.replace(manifest, xxh3=manifest.digest())
             write_synced(checkpoint / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
             sync(checkpoint)

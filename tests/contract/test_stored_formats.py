@@ -20,7 +20,7 @@ from replay_server.errors import CheckpointError, CheckpointNewer
 from replay_server.folder_lock import decode_owner
 from replay_server.history import HISTORY, History, HistoryFile
 from replay_server.restore import choose
-from replay_server.store import CheckpointStore
+from replay_server.store import CheckpointStore, Manifest
 
 import rlds2reverb
 from rlds2reverb.errors import ConfigError, WireError
@@ -191,9 +191,12 @@ def test_a_newer_history_is_kept_aside_and_stops_nothing(folder: Path) -> None:
     assert choose(store, start_empty=False)[0] is not None
     file = HistoryFile(store)
     assert file.read() == History()
+    file.write(History())
+    assert json.loads(path.read_bytes()) == newer, "a start that is refused leaves it"
+    file.note_started()
+    file.write(History())
     (aside,) = (folder / "server/set_aside").glob(f"{HISTORY}-*")
     assert (aside.name, json.loads(aside.read_bytes())) == (f"{HISTORY}-newer", newer)
-    file.write(History())
     assert (file.problem, HistoryFile(store).read()) == ("", History())
 
 
@@ -217,12 +220,15 @@ def test_a_start_is_refused_by_a_newer_checkpoint_and_goes_on_without_it_when_as
     }
 
 
-def test_a_manifest_of_before_the_mark_is_read_and_the_mark_disturbs_no_older_release(folder: Path) -> None:
+def test_a_manifest_of_before_the_mark_is_read(folder: Path) -> None:
     path = FORMATS["checkpoint"].path(folder)
-    manifest = json.loads(path.read_bytes())
-    del manifest["format"], manifest["program"]
-    path.write_text(json.dumps(manifest))
-    assert choose(opened(folder), start_empty=False)[0] is not None
+    manifest = msgspec.structs.replace(msgspec.json.decode(path.read_bytes(), type=Manifest), format=0, program="")
+    document = msgspec.to_builtins(msgspec.structs.replace(manifest, xxh3=manifest.digest()))
+    del document["format"], document["program"]
+    path.write_text(json.dumps(document))
+    checkpoint, _ = choose(opened(folder), start_empty=False)
+    assert checkpoint is not None
+    assert checkpoint.folder == path.parent
 
 
 def test_a_manifest_that_says_nothing_hides_no_data_from_a_reader(folder: Path) -> None:

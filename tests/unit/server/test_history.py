@@ -235,7 +235,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "cut": lambda path: path.write_bytes(encode(busy(days=1))[:100]),
     "empty": lambda path: path.write_bytes(b""),
     "huge": lambda path: path.write_bytes(bytes(1 << 20)),
-    "of another format": lambda path: path.write_text('{"format":2,"xxh3":"","history":{}}'),
+    "of another format": lambda path: path.write_text('{"format":0,"xxh3":"","history":{}}'),
     "a folder": a_folder,
     "a pipe": lambda path: os.mkfifo(path),
     "a link that leads nowhere": lambda path: path.symlink_to("nowhere"),
