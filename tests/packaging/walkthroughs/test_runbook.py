@@ -18,7 +18,7 @@ from tests.support.project import ROOT
 from tests.support.versions import make_environment
 from tests.support.walkthrough import RUNBOOK, Reader
 
-RUNS = (("backup", "restore"), ("upgrade", "side_by_side"), ("roles",), ("grow",), ("delete",))
+RUNS = (("backup", "restore"), ("upgrade", "side_by_side"), ("roles",), ("grow",), ("delete",), ("migrate",))
 """Pages that are worked through one after the other in a folder: a later one takes for granted what an earlier one has made."""
 
 
