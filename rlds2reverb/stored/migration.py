@@ -228,7 +228,8 @@ def read_old_table(source: str, client: Client, tables: Sequence[str]) -> tuple[
         transport = client.transport if client.addresses == (place.address,) else None
         if transport is None:
             transport = stack.enter_context(connect(place.address)).transport
-        return _of_server(transport, request.name, place, options, client, tables), request
+        old = _of_server(transport, request.name, place, options, client, tables)
+    return old, request
 
 
 def _of_server(
@@ -554,7 +555,7 @@ def _are_equal(sent: Any, stored: Array) -> bool:
     sent = np.asarray(sent)
     if sent.dtype != stored.dtype or sent.shape != stored.shape:
         return False
-    return bool((sent == stored).all()) if sent.dtype == object else sent.tobytes() == stored.tobytes()
+    return bool((sent == stored).all() if sent.dtype == object else sent.tobytes() == stored.tobytes())
 
 
 # What cannot be migrated.
