@@ -130,7 +130,6 @@ RUN apt-get update \
       /usr/share/zoneinfo/right /usr/lib/*/gconv /var/lib/dpkg/info
 
 
-# All in one layer, so that what was removed is not there.
 FROM scratch AS pusher
 ARG VERSION
 LABEL org.opencontainers.image.title="rlds2reverb pusher" \
@@ -138,10 +137,14 @@ LABEL org.opencontainers.image.title="rlds2reverb pusher" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.documentation="docs/cli.md"
+# The whole file system is meant: a base's layers would stay below what was removed from them.
+# hadolint ignore=DL3067
 COPY --from=pusher-system / /
 COPY --from=build-pusher /opt/pusher /opt/pusher
+# Python's ssl looks where the package openssl has its links, which is gone with its tools.
 ENV PATH=/opt/pusher/bin:/usr/local/bin:/usr/bin:/bin \
     LANG=C.UTF-8 \
+    SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt \
     RLDS2REVERB_LEFT_OUT="build it with --build-arg PUSHER_FORMATS=all (docs/install.md)" \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

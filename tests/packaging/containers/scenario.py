@@ -217,7 +217,8 @@ def check_pusher() -> None:
         (full, f"{common}, {more}", never),
     ):
         code = (
-            f"import sys, importlib.util as u, numpy as np, {imports}; from rlds2reverb.images import decode_images; "
+            f"import ssl, sys, importlib.util as u, numpy as np, {imports}; from rlds2reverb.images import decode_images; "
+            "assert ssl.create_default_context().get_ca_certs(), 'no authority is trusted'; "
             "pixels = np.arange(3 * 64 * 64, dtype=np.uint8).reshape(64, 64, 3); "
             "png, jpeg = imagecodecs.png_encode(pixels), imagecodecs.jpeg8_encode(pixels, 90); "
             "assert (decode_images([png], (64, 64, 3))[0] == pixels).all(); "
