@@ -9,16 +9,17 @@ datasets, and what goes then is everything under these names.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
-from rlds2reverb.episode import CONTENT, name_of_copies
+from rlds2reverb.episode import CONTENT, Array, name_of_copies
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerUnreachable, reason_of
 from rlds2reverb.plain import members, printed
 from rlds2reverb.push.keys import EpisodeNames, dataset_name
@@ -30,9 +31,11 @@ from rlds2reverb.servers.episodes import (
     EpisodePage,
     PushPages,
     find_lacking,
+    find_missed,
     page_name,
     read_deletions,
     read_pages,
+    tidy_deletions,
     write_deletions,
 )
 from rlds2reverb.servers.group import Server, Servers
@@ -41,6 +44,8 @@ from rlds2reverb.servers.own_tables import escape_text
 from rlds2reverb.servers.tables import table_of
 from rlds2reverb.text import counted
 from rlds2reverb.wire.messages import DELETED, EPISODES, ServerInfo
+
+LOG = logging.getLogger("rlds2reverb.push")
 
 _SECONDS = 300.0
 """For each reading and writing of a server's own tables, which wait while it writes a checkpoint."""
@@ -60,8 +65,8 @@ class DeleteReport:
 
     Attributes:
       episodes: names that were chosen, each once, whatever number of copies it has.
-      items: table -> items deleted, by the sizes of the tables; in a dry run those that pushes have stored, some of which may be gone. Of a
-        restore 0: the same push brings them back.
+      items: table -> items deleted, by the sizes of the tables; in a dry run those that pushes have stored, some of which may be gone. With those
+        of other episodes whose delete a server had missed. Of a restore 0, but for the latter: the same push brings its items back.
       names: of the episodes, in alphabetical order.
       unknown: those of them that were asked for by name or by a source, and that no push has listed as stored. They stay out all the same. () while
         a server is missing, which may have them.
@@ -159,14 +164,6 @@ class _ServerList:
             if is_of_push and (not dataset or _is_part(page.source, dataset) or name in by_dataset):
                 yield page
 
-    def items_in(self, table: str) -> int:
-        """Items that pushes have stored in a table, by the pages."""
-        items: dict[tuple[int, str], int] = {}
-        for page in self.pages:
-            if table in page.tables:
-                items |= dict(zip(((page.push_seed, name) for name in page.key_names or page.names), page.items))
-        return sum(items.values())
-
 
 def _is_part(source: str, dataset: str) -> bool:
     """Whether a source is this dataset, or some of its episodes.
@@ -205,7 +202,8 @@ def delete_episodes(
       WireError: a list was written by a newer version.
     """
     servers.infos()  # a server that was missing may be back
-    lists = servers.each(lambda server: _read_list(server, choice))
+    wholes = servers.each(lambda server: _read_list(server, choice.tables))
+    lists = {server: whole.within(choice.tables or whole.tables) for server, whole in wholes.items()}
     deletions = Deletions(deletion for own in lists.values() for deletion in own.deletions)
     if (of_deletes := [deletions.tables_by(push) for push in choice.pushes]) and all(of_deletes) and not choice.tables:
         their_tables = {table for tables in of_deletes for table in tables}
@@ -218,26 +216,31 @@ def delete_episodes(
         _refuse_streams(chosen)
     unsaved: dict[str, str] = {}
     entry_id = ""
+    # One for all servers: they have the entry and the deletion under the same id.
+    tables = tuple(sorted({table for own in chosen.values() for table in own.tables}))
+    entry = new_entry(
+        kind, source=choice.words.get("dataset", ""), tables=tables, options=dict(choice.words), note=note
+    )
+    deletion = Deletion(
+        entry=entry.id,
+        kind=kind,
+        at=max(time.time(), deletions.newest + 1e-3),  # whatever another machine's clock says
+        tables=tables,
+        names=tuple(sorted(names)),
+    )
+    lacking = find_lacking({server: own.deletions for server, own in lists.items()})
+    after = Deletions([deletion, *(deletion for own in lists.values() for deletion in own.deletions)])
+    pages = {
+        server: _pages_to_delete(whole, chosen[server], find_missed(whole.info, lacking[server], after), kind)
+        for server, whole in wholes.items()
+    }
     if dry_run:
-        items = [{table: own.items_in(table) for table in own.tables} for own in chosen.values() if not restore]
+        items = [{table: _count_items(own[table], table) for table in own} for own in pages.values()]
     else:
-        # One for all servers: they have the entry and the deletion under the same id.
-        tables = tuple(sorted({table for own in chosen.values() for table in own.tables}))
-        entry = new_entry(
-            kind, source=choice.words.get("dataset", ""), tables=tables, options=dict(choice.words), note=note
-        )
         entry_id = entry.id
-        deletion = Deletion(
-            entry=entry.id,
-            kind=kind,
-            at=max(time.time(), deletions.newest + 1e-3),  # whatever another machine's clock says
-            tables=tables,
-            names=tuple(sorted(names)),
-        )
-        lacking = find_lacking({server: own.deletions for server, own in lists.items()})
 
         def apply(server: Server) -> dict[str, int]:
-            return _apply(server, chosen[server], entry, [*lacking[server], deletion])
+            return _apply(server, chosen[server], pages[server], entry, deletion, lacking[server])
 
         items = [*servers.each(apply, chosen).values()]
         if not items:
@@ -245,9 +248,7 @@ def delete_episodes(
             raise ServerUnreachable(f"delete: every server was lost; run it again: {reasons}")
         outcomes = servers.each(_save, chosen) if checkpoint else {}
         unsaved = {server.address: reason for server, reason in outcomes.items() if reason}
-    total = {
-        table: sum(own.get(table, 0) for own in items) for own_chosen in chosen.values() for table in own_chosen.tables
-    }
+    total = {table: sum(own.get(table, 0) for own in items) for by_table in pages.values() for table in by_table}
     missing = {server.address: server.missing for server in servers if server.missing}
     return DeleteReport(
         episodes=len(names),
@@ -262,19 +263,18 @@ def delete_episodes(
     )
 
 
-def _read_list(server: Server, choice: EpisodeChoice) -> _ServerList:
+def _read_list(server: Server, tables: Sequence[str]) -> _ServerList:
+    """All that a server lists; raises ConfigError if it lacks one of the tables."""
     info = server.transport.server_info()
     if not {EPISODES, DELETED} <= info.own_tables.keys():
         raise ConfigError(
             f"server {server.address} keeps no list of episodes, which `rlds2reverb serve` of this version does: delete items by their keys "
             "(client.delete), or empty the table (client.reset)"
         )
-    tables = tuple(choice.tables) or tuple(sorted(info.tables))
     for table in tables:
         table_of(info, table)
     pages, pushes = read_pages(server.transport, _SECONDS)
-    whole = _ServerList(info, tables, pages, pushes, read_deletions(server.transport, _SECONDS))
-    return whole.within(tables)
+    return _ServerList(info, tuple(sorted(info.tables)), pages, pushes, read_deletions(server.transport, _SECONDS))
 
 
 def _choose(
@@ -331,20 +331,51 @@ def _refuse_streams(chosen: Mapping[Server, _ServerList]) -> None:
                 )
 
 
-def _apply(server: Server, chosen: _ServerList, common: JournalEntry, deletions: Sequence[Deletion]) -> dict[str, int]:
+def _pages_to_delete(
+    whole: _ServerList, chosen: _ServerList, missed: Mapping[str, Collection[str]], kind: Literal["delete", "restore"]
+) -> dict[str, Sequence[EpisodePage]]:
+    """Table -> episodes whose items go: the chosen ones, and those whose delete the server has missed.
+
+    Of the latter not those of a stream, whose items cannot be taken out: their delete would have been refused.
+    """
+    pages = dict.fromkeys(chosen.tables, chosen.pages if kind == "delete" else ())
+    for table, names in missed.items():
+        own = whole.within([table]).named(names)
+        pages[table] = [*pages.get(table, ()), *(page for page in own.pages if not page.is_of_stream)]
+    return pages
+
+
+def _count_items(pages: Iterable[EpisodePage], table: str) -> int:
+    """Items that pushes have stored in a table, by the pages."""
+    items: dict[tuple[int, str], int] = {}
+    for page in pages:
+        if table in page.tables:
+            items |= dict(zip(((page.push_seed, name) for name in page.key_names or page.names), page.items))
+    return sum(items.values())
+
+
+def _apply(
+    server: Server,
+    chosen: _ServerList,
+    pages: Mapping[str, Sequence[EpisodePage]],
+    common: JournalEntry,
+    deletion: Deletion,
+    lacking: Sequence[Deletion],
+) -> dict[str, int]:
     """Deletes, or restores, on one server; table -> items deleted.
 
     Args:
-      deletions: the new one last, after those that only other servers have.
+      lacking: deletions that only other servers have done. They are listed last: until then the server counts as one that missed them.
     """
     transport = server.transport
     entry = msgspec.structs.replace(common, tables=chosen.tables, server_process=process_text(chosen.info.state_id))
     write_entry(transport, entry, _SECONDS)
     items: dict[str, int] = {}
     try:
-        write_deletions(transport, deletions, _SECONDS)
-        for table in chosen.tables if entry.kind == "delete" else ():
-            items[table] = _delete_items(server, table, chosen.pages)
+        write_deletions(transport, [deletion], _SECONDS)
+        for table, own in pages.items():
+            items[table] = _delete_items(server, table, own)
+        write_deletions(transport, lacking, _SECONDS)
     except BaseException as error:
         _end(
             server,
@@ -352,13 +383,17 @@ def _apply(server: Server, chosen: _ServerList, common: JournalEntry, deletions:
             suppress_errors=True,
         )
         raise
-    names = chosen.names() if entry.kind == "delete" else deletions[-1].names
+    names = chosen.names() if entry.kind == "delete" else deletion.names
     _end(
         server,
         msgspec.structs.replace(entry, episodes=len(names), items=sum(items.values())),
         suppress_errors=False,
     )
-    tidy_journal(transport, chosen.info)
+    try:
+        tidy_deletions(transport, _SECONDS)
+        tidy_journal(transport, chosen.info)
+    except Exception as error:  # all is done and listed; the next delete tidies
+        LOG.warning("server %s: its own tables could not be tidied: %s", server.address, error)
     return items
 
 
@@ -371,26 +406,46 @@ def _save(server: Server) -> str:
     return ""
 
 
-def _end(server: Server, entry: Any, suppress_errors: bool) -> None:
+def _end(server: Server, entry: JournalEntry, suppress_errors: bool) -> None:
     try:
         write_entry(
             server.transport, msgspec.structs.replace(entry, ended=time.time()), 2.0 if suppress_errors else _SECONDS
         )
-    except Rlds2ReverbError:
+    except Rlds2ReverbError as error:
         if not suppress_errors:
+            error.args = (
+                f"{error}; the {entry.kind} is done on server {server.address} ({counted(entry.items, 'item')} deleted), but the end of its entry in the "
+                "journal is not written, nor a checkpoint: run it again",
+                *error.args[1:],
+            )
             raise
 
 
 def _delete_items(server: Server, table: str, pages: Sequence[EpisodePage]) -> int:
     """Deletes the items of all episodes of the pages from a table; returns by how many it shrank, fewer if another client fills it meanwhile."""
-    own = [page.keys_in(table) for page in pages if table in page.tables]
+    own = [page for page in pages if table in page.tables]
     if not own:
         return 0
     before = server.transport.server_info().tables[table].current_size
-    item_keys = np.unique(np.concatenate(own))
-    for start in range(0, len(item_keys), MOST_KEYS):
-        server.transport.delete_items(table, item_keys[start : start + MOST_KEYS])
+    for item_keys in _batch_keys(own, table):
+        for start in range(0, len(item_keys), MOST_KEYS):
+            server.transport.delete_items(table, item_keys[start : start + MOST_KEYS])
     return max(0, before - server.transport.server_info().tables[table].current_size)
+
+
+def _batch_keys(pages: Iterable[EpisodePage], table: str) -> Iterator[Array]:
+    """Keys that items of the pages may have, about as many at once as a call takes: all steps of a large dataset would take gigabytes."""
+    batch, count = list[Array](), 0
+    for page in pages:
+        call = np.cumsum(np.subtract(page.stops, page.starts)) // MOST_KEYS
+        for places in np.split(np.arange(len(call)), np.flatnonzero(np.diff(call)) + 1):
+            batch.append(page.select(places.tolist()).keys_in(table))
+            count += len(batch[-1])
+            if count >= MOST_KEYS:
+                yield np.unique(np.concatenate(batch))
+                batch, count = [], 0
+    if batch:
+        yield np.unique(np.concatenate(batch))
 
 
 def words_of(**given: object) -> dict[str, str]:

@@ -62,7 +62,7 @@ class PushJournal:
         """That an entry could not be written."""
         return tuple(
             Notice("journal_not_written", f"the journal of {address} lacks this {self._kind}, or its end: {reason}", 1)
-            for address, reason in self._unwritten.items()
+            for address, reason in dict(self._unwritten).items()  # a thread may add one meanwhile
         )
 
     @contextmanager
@@ -95,9 +95,10 @@ class PushJournal:
                 self._beginning.append(thread)
 
     def wait_begun(self, seconds: float | None = None) -> None:
-        """Waits until the servers have what `begin` writes, or have refused it: before the first item is sent."""
+        """Waits until the servers have what `begin` writes, or have refused it, or for so long in all: before the first item is sent."""
+        until = None if seconds is None else time.monotonic() + seconds
         while self._beginning:
-            self._beginning[-1].join(seconds)
+            self._beginning[-1].join(None if until is None else max(0.0, until - time.monotonic()))
             self._beginning.pop()
 
     def _write(self, server: Server, entry: JournalEntry, seconds: float) -> None:
@@ -137,9 +138,9 @@ class PushJournal:
         if error is not None:
             # A server that refuses the push, as a gateway does, refuses its entry as well: the error says it.
             self._unwritten = {
-                address: reason for address, reason in self._unwritten.items() if reason != reason_of(error)
+                address: reason for address, reason in dict(self._unwritten).items() if reason != reason_of(error)
             }
-        for address, reason in self._unwritten.items():
+        for address, reason in dict(self._unwritten).items():
             LOG.warning("server %s: its journal could not be written: %s", address, reason)
 
     @contextmanager

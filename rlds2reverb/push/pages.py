@@ -107,12 +107,12 @@ class PageWriter:
         thread.start()
         try:
             yield
+            thread.join()  # in here, because an interruption may come while it waits
         except BaseException:
             thread.join(_AFTER_ERROR_SECONDS)
             if thread.is_alive():
                 self._has_given_up, self.failure = True, self.failure or "the push was stopped"
             raise
-        thread.join()
 
     def take_listed(self, rows: Sequence[tuple[str, int]]) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
         """Rows (episode, items) of episodes that were added before: those whose page is written, and those that may be written later."""

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -32,7 +33,7 @@ from msgspec import Struct
 from rlds2reverb.episode import Array, Notice, name_of_copies
 from rlds2reverb.errors import TransportError, WireError
 from rlds2reverb.servers.group import Server, Servers
-from rlds2reverb.servers.own_tables import read_records, tidy, write_records
+from rlds2reverb.servers.own_tables import escape_text, read_records, tidy, write_records
 from rlds2reverb.text import counted
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.versions import FormatVersion
@@ -46,7 +47,7 @@ LOG = logging.getLogger("rlds2reverb.push")
 VERSION = FormatVersion("a list of episodes", 1)
 """Of pages and deletions, which name no program."""
 
-_MOST_NAMED = 5  # deletes in a notice
+_NO_TABLES = frozenset[str]()
 
 MOST_KEYS = 1 << 16
 """Of one call that deletes items: 0.6 MB, and a table stands still for a few milliseconds."""
@@ -122,6 +123,7 @@ class Deletion(Struct, frozen=True, kw_only=True):
       entry: id of the journal's entry; the deletion has it on all servers.
       at: orders deletions; a Unix time, or a little later than the newest one before.
       names: of the episodes, each for all of its copies; see `episode.name_of_copies`.
+      leaves_items: the server got it from another one's list, and may have items of the episodes until the next delete.
     """
 
     entry: str
@@ -129,6 +131,7 @@ class Deletion(Struct, frozen=True, kw_only=True):
     at: float
     tables: tuple[str, ...]
     names: tuple[str, ...]
+    leaves_items: bool = False
     format: int = VERSION.version
 
 
@@ -167,9 +170,9 @@ class Deletions:
         """Names that stay out of a table."""
         return self._count
 
-    def tables_without(self, name: str) -> Collection[str]:
+    def tables_without(self, name: str) -> Set[str]:
         """The tables that an episode was deleted from, it or another copy of its content."""
-        return self._tables.get(name_of_copies(name), ()) if self._tables else ()
+        return self._tables.get(name_of_copies(name), _NO_TABLES) if self._tables else _NO_TABLES
 
     def names_by(self, entry: str) -> Collection[str]:
         """The episodes that a delete or restore has named, by the id of its entry in the journal."""
@@ -239,7 +242,15 @@ def decode_pages(records: Iterable[bytes], where: str) -> tuple[list[EpisodePage
 
 def write_deletions(transport: Transport, deletions: Iterable[Deletion], seconds: float) -> None:
     """Writes deletions and restores; raises as `own_tables.write_records`."""
-    write_records(transport, DELETED, {deletion.entry: [_encode(deletion)] for deletion in deletions}, seconds)
+    items = {
+        f"{deletion.entry} copied" if deletion.leaves_items else deletion.entry: [_encode(deletion)]
+        for deletion in deletions
+    }
+    write_records(transport, DELETED, items, seconds)
+
+
+def tidy_deletions(transport: Transport, seconds: float) -> None:
+    """Joins deletions when there are many; raises as `own_tables.tidy`."""
     tidy(transport, DELETED, seconds)
 
 
@@ -256,10 +267,37 @@ def decode_deletions(records: Iterable[bytes], where: str) -> list[Deletion]:
 
 
 def find_lacking(lists: Mapping[T, Iterable[Deletion]]) -> dict[T, list[Deletion]]:
-    """Server -> deletions that its list lacks and another one has."""
-    entries = {server: {deletion.entry for deletion in deletions} for server, deletions in lists.items()}
-    joined = {deletion.entry: deletion for deletions in lists.values() for deletion in deletions}
+    """Server -> deletions that it has not done itself: its list lacks them and another one has them, or got them from another one."""
+    entries = {
+        server: {deletion.entry for deletion in deletions if not deletion.leaves_items}
+        for server, deletions in lists.items()
+    }
+    joined = {
+        deletion.entry: msgspec.structs.replace(deletion, leaves_items=False)
+        for deletions in lists.values()
+        for deletion in deletions
+    }
     return {server: [joined[entry] for entry in joined.keys() - own] for server, own in entries.items()}
+
+
+def find_missed(info: ServerInfo, lacking: Iterable[Deletion], deletions: Deletions) -> dict[str, set[str]]:
+    """Table with items -> episodes that a server may still have there, although they are deleted.
+
+    Args:
+      lacking: of the server; see `find_lacking`.
+      deletions: those of all servers.
+    """
+    missed: dict[str, set[str]] = {}
+    for deletion in lacking:
+        if deletion.kind == "delete":
+            for table in filter(partial(_has_items, info), deletion.tables):
+                names = {name for name in deletion.names if table in deletions.tables_without(name)}
+                missed.setdefault(table, set()).update(names)
+    return {table: names for table, names in missed.items() if names}
+
+
+def _has_items(info: ServerInfo, table: str) -> bool:
+    return table in info.tables and info.tables[table].current_size > 0
 
 
 def gather_deletions(servers: Servers, infos: Mapping[str, ServerInfo], seconds: float) -> Deletions:
@@ -287,34 +325,54 @@ def gather_deletions(servers: Servers, infos: Mapping[str, ServerInfo], seconds:
             with servers.about(server):
                 lists[server] = answer()
     notices = list[Notice]()
+    gathered = Deletions(deletion for deletions in lists.values() for deletion in deletions)
     for server, lacking in find_lacking(lists).items():
-        if not lacking:
+        info, entries = infos[server.address], {deletion.entry for deletion in lists[server]}
+        notices += _notices_of_missed(info, server, lacking, gathered)
+        copies = [
+            msgspec.structs.replace(
+                deletion,
+                leaves_items=deletion.kind == "delete" and any(map(partial(_has_items, info), deletion.tables)),
+            )
+            for deletion in lacking
+            if deletion.entry not in entries
+        ]
+        if not copies:
             continue
-        notices += _notices_of_lacking(infos[server.address], server, lacking)
         try:
-            write_deletions(server.transport, lacking, seconds)
+            write_deletions(server.transport, copies, seconds)
         except TransportError as error:  # this push knows them all the same, and the next one tries again
             LOG.warning(
                 "server %s: its list of deleted episodes lacks some of another server: %s", server.address, error
             )
-    return Deletions((deletion for deletions in lists.values() for deletion in deletions), tuple(notices))
+    gathered.notices = tuple(notices)
+    return gathered
 
 
-def _notices_of_lacking(info: ServerInfo, server: Server, lacking: Sequence[Deletion]) -> Iterator[Notice]:
+def _notices_of_missed(
+    info: ServerInfo, server: Server, lacking: Sequence[Deletion], deletions: Deletions
+) -> Iterator[Notice]:
     """That a server may have items of episodes that were deleted from another one."""
-    missed = [
-        deletion
-        for deletion in sorted(lacking, key=lambda deletion: deletion.at)
-        if deletion.kind == "delete"
-        and any(info.tables[table].current_size for table in deletion.tables if table in info.tables)
-    ]
+    missed = find_missed(info, lacking, deletions)
     if missed:
-        names = {name for deletion in missed for name in deletion.names}
-        again = " ".join(f"--push {deletion.entry}" for deletion in missed[:_MOST_NAMED])
+        names = set[str]().union(*missed.values())
+        # It must change nothing else: a delete of which episodes were let in again would delete those once more.
+        undone = (
+            deletion.entry
+            for deletion in sorted(lacking, key=lambda deletion: deletion.at)
+            if deletion.kind == "delete"
+            and not names.isdisjoint(deletion.names)
+            and all(deletions.tables_without(name).issuperset(deletion.tables) for name in deletion.names)
+        )
+        if entry := next(undone, ""):
+            again = f"--push {entry}"
+        else:
+            table = min(missed)
+            again = f"--episode {shlex.quote(escape_text(min(missed[table])))} --table {shlex.quote(table)}"
         text = (
             f"server {server.address} lacked deletes of {counted(len(names), 'episode')}, which other servers have: it was missing then, or "
-            f"started from an older checkpoint. The episodes stay out from now on; what it has of them goes when the deletes run again: "
-            f"rlds2reverb delete {again}" + (f" ... ({len(missed)} deletes)" if len(missed) > _MOST_NAMED else "")
+            "started from an older checkpoint. The episodes stay out; what it has of them goes with the next delete, of whatever episodes. This one "
+            f"deletes nothing else: rlds2reverb delete {again}"
         )
         yield Notice("deletes_missed", text, len(names))
 

@@ -8,6 +8,7 @@ has; `tidy` keeps their number small, because that takes about n log n samples.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import threading
 import time
@@ -148,28 +149,38 @@ def read_records(
 
 
 def tidy(transport: Transport, table: str, seconds: float = 60.0) -> None:
-    """Joins items with few records when there are many; records are kept. Two processes that do this at once do no harm.
+    """Joins items with few records when there are many; records are kept, each once. Two processes that do this at once do no harm.
 
     An item is deleted only once another one that has its records is confirmed.
 
     Raises:
-      TransportError: as `read_records`; all records are there.
+      TransportError: as `read_records`, or this client may not delete; all records are there.
     """
     info = transport.server_info().own_tables.get(table)
     if info is None or info.current_size < MOST_ITEMS:
         return
+    # First, because whoever may not delete would add joined items to those that stay, and again each time.
+    delete_records(transport, table, [""])
     items = read_records(transport, table, seconds)
     small = {key: records for key, records in sorted(items.items()) if not _is_large(records)}
-    joined: dict[str, list[bytes]] = {}
-    for records in small.values():
-        name, newest = next(reversed(joined.items()), ("", []))
-        if not joined or _is_large(newest):
-            name, newest = f"joined {seed(*(f'{key:x}' for key in small)):x} {len(joined)}", []
-            joined[name] = newest
-        newest += records
+    # Where a deletion failed, small items have records that a joined one has, too.
+    seen = {record for records in items.values() if _is_large(records) for record in records}
+    groups, group_bytes = list[list[bytes]](), 0
+    for record in dict.fromkeys(record for records in small.values() for record in records if record not in seen):
+        if not groups or len(groups[-1]) >= _JOINED_RECORDS or group_bytes >= _JOINED_BYTES:
+            groups.append([])
+            group_bytes = 0
+        groups[-1].append(record)
+        group_bytes += len(record)
+    # Named by their content: another process may have read other items, and an item whose name is there is left as it is.
+    joined = {f"joined {_digest(group)}": group for group in groups}
     write_records(transport, table, joined, seconds)
     outdated = small.keys() - {_key_of(table, name) for name in joined}
     transport.delete_items(table, np.array(sorted(outdated), np.uint64))
+
+
+def _digest(records: Sequence[bytes]) -> str:
+    return hashlib.sha256(b"".join(b"%d %b" % (len(record), record) for record in records)).hexdigest()
 
 
 def _is_large(records: Sequence[bytes]) -> bool:

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from rlds2reverb import Client
 from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError, WireError
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.push import pages
+from rlds2reverb.push import deleting, pages
 from rlds2reverb.push.keys import Placement
 from rlds2reverb.push.run import Push
 from rlds2reverb.push.server_push import ServerPush
-from rlds2reverb.servers import own_tables
-from rlds2reverb.servers.episodes import Deletion, read_pages, write_deletions, write_pages
+from rlds2reverb.servers import journal, own_tables
+from rlds2reverb.servers.episodes import Deletion, EpisodePage, read_pages, write_deletions, write_pages
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
-from rlds2reverb.wire.messages import DELETED, EPISODES
+from rlds2reverb.wire.messages import DELETED, EPISODES, JOURNAL
 from tests.support.push.in_memory import Server, episodes, options_of
 from tests.support.servers.own import entries_of, server_with_own_tables
 
@@ -139,6 +139,9 @@ def test_tables_hold_what_was_pushed_and_not_deleted(
                     out[table] |= names
                     for own in held[: 1 + is_group]:
                         own[table] -= names
+            if is_group:  # what the second server has missed goes with it
+                for table in out:
+                    held[1][table] -= out[table]
             if is_restore:
                 for own_rows in rows.values():  # each push forgets what was let in again
                     for name in names:
@@ -508,6 +511,27 @@ def test_pages_are_joined_as_a_push_goes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert client_of(server).delete_episodes(pushes=[entries_of(server)[0].id], dry_run=True).episodes == 8
 
 
+def test_an_interruption_while_pages_are_finished_leaves_them_to_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    class WritingThread:
+        joins = 0
+
+        def __init__(self, **_: object) -> None: ...
+        def start(self) -> None: ...
+        def is_alive(self) -> bool:
+            return True
+
+        def join(self, seconds: float | None = None) -> None:
+            self.joins += 1
+            if self.joins == 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(pages.threading, "Thread", WritingThread)
+    writer = pages.PageWriter(MemoryTransport(server_with_own_tables()), "p", "s", 1.0)
+    with pytest.raises(KeyboardInterrupt), writer.finished_beside():
+        pass
+    assert (writer.failure, writer._has_given_up) == ("the push was stopped", True)
+
+
 def test_names_may_be_any_text(tmp_path: Path) -> None:
     """Those of bytes that are no UTF-8 as well, and text that looks like their escapes."""
     server = server_with_own_tables()
@@ -548,8 +572,109 @@ def test_a_server_that_missed_a_delete_is_named_and_the_delete_runs_again_by_its
     entry = entries_of(first)[1].id
     (text,) = (notice.text for notice in report.notices if notice.code == "deletes_missed")
     assert (text.startswith("server s1:1 lacked"), text.endswith(f"delete --push {entry}")) == (True, True)
-    assert not both.push(NAMED, ["a", "b"]).notices
+    assert both.push(NAMED, ["a", "b"]).notices == report.notices  # until a delete has run
     again = both.delete_episodes(pushes=[entry])
     assert (list(again.names), again.items) == (held, {"a": 3 * len(held)})
     assert both.delete_episodes(pushes=[entry], restore=True).items == {"a": 0}
-    assert both.push(NAMED, ["a", "b"]).items_new == 3 * len(held)
+    report = both.push(NAMED, ["a", "b"])
+    assert (report.items_new, report.notices) == (3 * len(held), ())
+
+
+@pytest.mark.parametrize("pushes_between", [0, 2])
+@pytest.mark.parametrize("how", [{"episodes": ["e9"]}, {"episodes": ["e0"], "restore": True}])
+def test_any_later_delete_takes_out_what_a_server_has_missed(how: dict[str, Any], pushes_between: int) -> None:
+    first, second = (server_with_own_tables(state_id=number) for number in range(2))
+    both = client_of(first, second)
+    client_of(second).push(NAMED, "replay")  # on the one that misses it
+    client_of(first).delete_episodes(episodes=["e0", "e1", "e2"])
+    for _ in range(pushes_between):
+        codes = [[notice.code for notice in client.push(NAMED[3:], "replay").notices] for client in (both, both)]
+        assert codes == [["deletes_missed"]] * 2
+    assert names_in(second) == ALL
+    kept = {"e0"} if "restore" in how else set()
+    count = 6 if kept else 9
+    assert both.delete_episodes(**how, dry_run=True).items == {"replay": count}
+    assert both.delete_episodes(**how).items == {"replay": count}
+    assert names_in(second) == ALL - {"e0", "e1", "e2"} | kept
+    assert not both.push(NAMED[3:], "replay").notices
+
+
+@pytest.mark.parametrize(
+    ("restored", "command"),
+    [(["e0", "e1"], ""), (["e0"], "--episode e1 --table replay"), ([], "--push {entry}")],
+)
+def test_the_command_for_missed_deletes_deletes_nothing_else(restored: list[str], command: str) -> None:
+    first, second = (server_with_own_tables(state_id=number) for number in range(2))
+    both, alone = client_of(first, second), client_of(first)
+    client_of(second).push(NAMED, "replay")
+    entry = alone.delete_episodes(episodes=["e0", "e1"]).entry
+    if restored:
+        alone.delete_episodes(episodes=restored, restore=True)
+    texts = [notice.text for notice in both.push(NAMED, "replay").notices]
+    assert [text.partition("rlds2reverb delete ")[2] for text in texts] == [command.format(entry=entry)] * bool(command)
+    assert [f"deletes of {2 - len(restored)} episode" in text for text in texts] == [True] * bool(command)
+
+
+def test_pushes_that_may_not_delete_add_their_entries_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (own_tables, journal, pages):
+        monkeypatch.setattr(module, "MOST_ITEMS", 8)
+    server = server_with_own_tables()
+
+    class Pusher(MemoryTransport):
+        def delete_items(self, table: str, item_keys: Any) -> None:
+            raise TransportError("PERMISSION_DENIED, as planned")
+
+    for _ in range(30):
+        Client(Pusher(server)).push(NAMED[:1], "replay")
+    assert len(server.tables[JOURNAL].items) == 2 * 30
+    client_of(server).delete_episodes(episodes=["e0"])
+    assert (len(server.tables[JOURNAL].items), len(entries_of(server))) == (1, 31)
+
+
+def test_a_delete_that_cannot_tidy_is_done(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(*_: object) -> None:
+        raise TransportError("cut, as planned")
+
+    monkeypatch.setattr(deleting, "tidy_deletions", fail)
+    server = server_with_own_tables()
+    client_of(server).push(NAMED, "replay")
+    assert client_of(server).delete_episodes(episodes=["e0"]).items == {"replay": 3}
+    assert "could not be tidied" in caplog.text
+
+
+def test_a_delete_whose_entry_cannot_be_ended_says_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(transport: Any, entry: Any, seconds: float) -> None:
+        if entry.ended is not None:
+            raise TransportError("cut, as planned")
+
+    monkeypatch.setattr(deleting, "write_entry", write)
+    server = server_with_own_tables()
+    client_of(server).push(NAMED, "replay")
+    with pytest.raises(TransportError, match=r"as planned; the delete is done .*\(3 items deleted\).* run it again"):
+        client_of(server).delete_episodes(episodes=["e0"])
+    assert names_in(server) == ALL - {"e0"}
+
+
+@given(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=6), min_size=1, max_size=5), st.integers(1, 50))
+def test_keys_are_made_for_a_call_at_a_time(steps: list[list[int]], most: int) -> None:
+    own = [
+        EpisodePage(
+            push="p",
+            source="s",
+            tables=("replay",),
+            push_seed=number,
+            is_of_stream=False,
+            names=tuple(f"e{place}" for place in range(len(counts))),
+            key_names=(),
+            starts=(2,) * len(counts),
+            stops=tuple(2 + count for count in counts),
+            items=tuple(counts),
+        )
+        for number, counts in enumerate(steps)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deleting, "MOST_KEYS", most)
+        batches = [batch.tolist() for batch in deleting._batch_keys(own, "replay")]
+    expected = sorted(key for page in own for key in page.keys_in("replay").tolist())
+    assert sorted(key for batch in batches for key in batch) == expected
+    assert all(len(batch) < 2 * most + 30 for batch in batches)

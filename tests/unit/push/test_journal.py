@@ -7,6 +7,7 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -202,3 +203,32 @@ def test_options_are_written_as_text() -> None:
     assert entry.options.keys() <= options.keys()
     assert (entry.options["chunk_length"], entry.options["resume"]) == ("4", "false")
     assert replace(PushOptions("t"), note="x").note == "x"
+
+
+def test_it_waits_so_long_for_all_servers_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    class HangingThread:
+        def join(self, seconds: float) -> None:
+            clock[0] += seconds
+
+    server = server_with_journal()
+    plan = planned(server, episodes(1))
+    journal = PushJournal("push", plan, push_servers(plan, {"memory": MemoryTransport(server)}), lambda: None)  # type: ignore[arg-type, return-value]
+    journal._beginning = [HangingThread() for _ in range(3)]  # type: ignore[misc]
+    monkeypatch.setattr("rlds2reverb.push.journal.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    journal.wait_begun(2.0)
+    assert clock == [2.0]
+
+
+def test_notices_may_be_read_while_a_thread_adds_one() -> None:
+    class Kind:
+        def __format__(self, _: str) -> str:
+            journal._unwritten[f"s{len(journal._unwritten)}:1"] = "as planned"
+            return "push"
+
+    server = server_with_journal()
+    plan = planned(server, episodes(1))
+    journal = PushJournal(Kind(), plan, push_servers(plan, {"memory": MemoryTransport(server)}), lambda: None)  # type: ignore[arg-type, return-value]
+    journal._unwritten["s0:1"] = "as planned"
+    assert (len(journal.notices), len(journal._unwritten)) == (1, 2)

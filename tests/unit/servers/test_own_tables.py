@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import TransportError
+from rlds2reverb.servers import own_tables
 from rlds2reverb.servers.own_tables import MOST_ITEMS, SIGNATURE, delete_records, read_records, tidy, write_records
 from rlds2reverb.testing import MemoryServer, MemoryTransport
 from rlds2reverb.testing.streams import StreamPlan
@@ -68,6 +71,59 @@ def test_many_items_are_joined_and_keep_their_records() -> None:
         records = [record for item in read_records(transport, TABLE).values() for record in item]
         assert sorted(records) == sorted(record for item in names.values() for record in item)
     assert len(server.tables[TABLE].items) == 1
+
+
+class RefusingTransport(MemoryTransport):
+    """Of a client that may not delete."""
+
+    def delete_items(self, table: str, item_keys: np.ndarray) -> None:
+        raise TransportError("PERMISSION_DENIED, as planned")
+
+
+def test_who_may_not_delete_adds_nothing_when_tidying() -> None:
+    server = server_with_table()
+    write_records(MemoryTransport(server), TABLE, {f"{number}": [b"%d" % number] for number in range(MOST_ITEMS)})
+    for _ in range(2):
+        with pytest.raises(TransportError, match="as planned"):
+            tidy(RefusingTransport(server), TABLE)
+        assert len(server.tables[TABLE].items) == MOST_ITEMS
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), min_size=1, max_size=12), st.data())
+@settings(max_examples=40, deadline=None)
+def test_deletions_that_fail_when_tidying_leave_records_that_are_dropped_later(
+    items: list[list[int]], data: st.DataObject
+) -> None:
+    server = server_with_table()
+    transport = MemoryTransport(server)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(own_tables, "MOST_ITEMS", 1)
+        patch.setattr(own_tables, "_JOINED_RECORDS", 3)
+        write_records(transport, TABLE, {f"{n}": [b"%d" % record for record in own] for n, own in enumerate(items)})
+        for calls in data.draw(st.lists(st.sampled_from([1, 9]), max_size=4)):
+            failing = FailingDeletes(server, calls)
+            with suppress(TransportError):
+                tidy(failing, TABLE)
+            records = [record for own in read_records(transport, TABLE).values() for record in own]
+            assert {int(record) for record in records} == {record for own in items for record in own}
+        for _ in range(2):
+            tidy(transport, TABLE)
+        small = [own for own in read_records(transport, TABLE).values() if len(own) < 3]
+        assert len(small) <= 1
+
+
+class FailingDeletes(MemoryTransport):
+    """Deletes so often, and fails then."""
+
+    def __init__(self, server: MemoryServer, calls: int) -> None:
+        super().__init__(server)
+        self._left = calls
+
+    def delete_items(self, table: str, item_keys: np.ndarray) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise TransportError("cut, as planned")
+        super().delete_items(table, item_keys)
 
 
 def test_a_broken_stream_is_opened_again() -> None:
