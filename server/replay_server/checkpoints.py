@@ -36,7 +36,6 @@ from replay_server.store import (
     CheckpointStore,
     find_missing,
     list_numbered,
-    number_of,
 )
 from replay_server.working_folder import WorkingFolder
 from rlds2reverb.errors import Rlds2ReverbError, TransportError
@@ -142,24 +141,21 @@ class CheckpointWriter:
             )  # this process has inserted nothing
             self._prune()
 
-    def start_over(self, checkpoint: Checkpoint | None, newer: Sequence[Path]) -> None:
+    def start_over(self, checkpoint: Checkpoint | None) -> None:
         """Writes the checkpoint from which the next start continues, after a start from an older one.
+
+        The newest of those that were passed over was pinned before: a kill may come at any moment.
 
         Args:
           checkpoint: that one; None where it is not in the folder.
-          newer: those that were passed over, newest first. They stay, and the newest is pinned.
 
         Raises:
-          CheckpointError: it cannot be written; nothing was removed or pinned.
+          CheckpointError: it cannot be written; nothing was removed.
         """
         self.state, self._lasting = CheckpointState(last=checkpoint), checkpoint
         if checkpoint is not None:
             self._store.held[checkpoint.number] = "started from"
-        self._store.held.update((number_of(path), "passed over") for path in newer[:1])
         self.write(START_FROM)
-        for path in newer[:1]:
-            self._store.pin(path)
-            del self._store.held[number_of(path)]
 
     def write(self, reason: str, is_anew: bool = False) -> Checkpoint:
         """Writes a checkpoint and waits for it; a second caller waits for the first, then writes its own.

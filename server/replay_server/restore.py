@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from replay_server.history import newest_checkpoint
 from replay_server.logs import Far, Reading, bytes_in, log_progress, logger
 from replay_server.own_tables import OWN_TABLES
 from replay_server.retention import disk_need, keep_of
-from replay_server.start_from import OlderStart, is_same_state, passed_over, verified_older
+from replay_server.start_from import OlderStart, is_same_state, list_to_pin, passed_over, verified_older
 from replay_server.store import CHECKPOINTS, Checkpoint, CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
 from replay_server.working_folder import WorkingFolder
@@ -45,6 +45,7 @@ class Start:
       unloaded: checkpoints that exist and were passed over, newest first; broken ones are where they were moved to.
       older: the one that `--start-from` named, when there are newer ones.
       passed_over: these newer ones, newest first; they stay.
+      pinned: of these, what this start has pinned.
     """
 
     checkpoint: Checkpoint | None
@@ -53,6 +54,7 @@ class Start:
     unloaded: tuple[Unloaded, ...] = ()
     older: Checkpoint | None = None
     passed_over: tuple[Path, ...] = ()
+    pinned: tuple[Path, ...] = ()
 
 
 def prepare(
@@ -89,6 +91,10 @@ def prepare(
         if named is not None and newer and is_same_state(named, newer[0]):
             # What a supervisor starts again and again with --start-from must not push out all others with copies of one.
             log.info("an earlier start from this checkpoint continues", checkpoint=named.number, newest=str(newer[0]))
+            for path in list_to_pin(
+                newer[1:], store
+            ):  # a start of an earlier release may have been killed before it had
+                store.pin(path)
             named, newer = None, ()
         if is_local and not newer:  # it is the newest
             named = None
@@ -141,8 +147,18 @@ def prepare(
         kept = store.note_left_out(checkpoint, left_out)
         if kept is not None:
             log.warning("the checkpoint is kept for good, because not all of it was restored", path=str(kept))
+    # Before Reverb runs: what it has finished when a kill comes is the newest checkpoint of the next start, whose rules would remove these.
+    pinned = tuple(path for path in list_to_pin(newer, store) if store.pin(path))
     log.info("restoring", checkpoint=str(source), items=fit.items)
-    return Start(checkpoint, fit, staged, unloaded, named, newer)
+    return Start(checkpoint, fit, staged, unloaded, named, newer, pinned)
+
+
+def take_back(store: CheckpointStore, start: Start) -> None:
+    """After a start that failed: unpins what it had pinned, unless Reverb has finished a checkpoint, which the next start continues from."""
+    with suppress(CheckpointError, OSError):  # the start's own error says what matters
+        if not WorkingFolder(store.reverb, store.taken).list_finished():
+            for path in start.pinned:
+                store.unpin(path)
 
 
 def reading_of(store: CheckpointStore) -> Far:

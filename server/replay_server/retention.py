@@ -121,7 +121,7 @@ def kept_because(times: Sequence[float | None], keep: Keep) -> list[tuple[str, .
     """The rules that keep each checkpoint; () for one that none keeps.
 
     Args:
-      times: Unix times of checkpoints, the newest checkpoint first, whatever clocks said; None where it cannot be read, which only `last` keeps.
+      times: Unix times of checkpoints, the newest checkpoint first, whatever clocks said; None for a broken one, which only `last` keeps.
     """
     reasons: list[list[str]] = [["last"] if place < keep.last else [] for place in range(len(times))]
     for rule, period in _PERIODS.items():

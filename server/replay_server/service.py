@@ -219,6 +219,13 @@ class ReplayService:
             raise CheckpointError(
                 f"checkpoint folder {self._store.folder}: {error}; clear what is in the way there, or set checkpoints.folder to another one"
             ) from error
+        try:
+            self._start_from(start, sockets)
+        except Exception:
+            restore.take_back(self._store, start)
+            raise
+
+    def _start_from(self, start: restore.Start, sockets: Sequence[int]) -> None:
         self.state.phase = "restoring"
         began = time.time()
         loading: AbstractContextManager[None] = nullcontext()
@@ -237,7 +244,7 @@ class ReplayService:
         if start.older is None:
             self.checkpoints.restored(start.checkpoint)
         else:
-            self.checkpoints.start_over(start.checkpoint, start.passed_over)
+            self.checkpoints.start_over(start.checkpoint)
         last = self.state.recorder.history().newest_checkpoint()
         if start.checkpoint is None and missing(self._store.folder, last):
             self.state.recorder.forget_checkpoints()  # this start has done without them, and the next one need not look

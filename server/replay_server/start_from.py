@@ -1,8 +1,8 @@
 """`serve --start-from`: which older checkpoint a start takes, and what becomes of the newer ones.
 
 A start from an older checkpoint touches none of the newer ones. Before it is ready it writes a checkpoint of its own, which is the newest
-from then on: so the next start continues from there, and a kill before it leaves everything as it was. The newest of those that were
-passed over is pinned, since the rules of `keep` would remove it some day: `--start-from` with its number goes back to it.
+from then on: so the next start continues from there. The newest of those that were passed over is pinned before Reverb runs, since the
+rules of `keep` would remove it some day, after a kill as well: `--start-from` with its number goes back to it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
@@ -21,7 +21,7 @@ from replay_server.config import CheckpointSection
 from replay_server.errors import CheckpointError
 from replay_server.files import RECORD_FILES, read_records
 from replay_server.folder_lock import utc
-from replay_server.store import Checkpoint, CheckpointStore, read_checkpoint
+from replay_server.store import Checkpoint, CheckpointStore, find_missing, number_of, read_checkpoint
 from replay_server.uploads import FETCHED, Fetching, look
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.buckets import BucketPath, path_of
@@ -155,6 +155,15 @@ def passed_over(chosen: Checkpoint, store: CheckpointStore) -> list[Path]:
         for path in store.paths()
         if not is_local or path.name > chosen.folder.name or len(path.name) > len(chosen.folder.name)
     ]
+
+
+def list_to_pin(newer: Sequence[Path], store: CheckpointStore) -> list[Path]:
+    """Of those that are passed over, newest first, what must outlive the rules: the newest that is whole by its manifest and sizes, and what is newer."""
+    for place, path in enumerate(newer, 1):
+        with suppress(CheckpointError):
+            if not find_missing(Checkpoint(number_of(path), path, store.manifest_of(path))):
+                return list(newer[:place])
+    return list(newer)
 
 
 def is_same_state(chosen: Checkpoint, newest: Path) -> bool:

@@ -53,6 +53,7 @@ CHECKPOINTS, SET_ASIDE = "generations", "set_aside"
 LEFT_OUT = "LEFT_OUT.json"
 LEFT_OUT_NAME = "-left-out-"  # names in SET_ASIDE are NUMBER-left-out-DATE: when a start left items out
 
+UNREAD = "cannot be read now"  # why one is kept whose time no rule can ask for
 NEWEST = "newest"  # in `CheckpointStore.held`: the newest good checkpoint
 
 MOST_BYTES = 1 << 24  # of a manifest and of a LEFT_OUT, which have a line per table
@@ -206,7 +207,7 @@ class ListedCheckpoint:
     """A kept checkpoint as lists have it.
 
     Attributes:
-      kept: why it is kept: "last", "hourly", "daily", "weekly", "pinned", or in other words; () where the next one takes its place.
+      kept: why it is kept: "last", "hourly", "daily", "weekly", "pinned", "cannot be read now", or in other words; () where the next one takes its place.
       manifest: None where it cannot be read.
       problem: why it cannot be loaded, by its manifest and the sizes of its files; "" where it can. Their content is compared by a start.
     """
@@ -327,10 +328,17 @@ class CheckpointStore:
         sync(path.parent)
         return target
 
-    def pin(self, path: Path) -> None:
-        """Keeps a checkpoint from being pruned until someone removes the file NUMBER.keep."""
+    def pin(self, path: Path) -> bool:
+        """Keeps a checkpoint from being pruned until someone removes the file NUMBER.keep; whether it was not pinned before."""
         self.guard()
+        is_new = not self.is_pinned(path)
         path.with_name(path.name + _PINNED).touch()
+        sync(path.parent)
+        return is_new
+
+    def unpin(self, path: Path) -> None:
+        self.guard()
+        path.with_name(path.name + _PINNED).unlink(missing_ok=True)
 
     def note_left_out(self, checkpoint: Checkpoint, left_out: Sequence[LeftOut]) -> Path | None:
         """Notes what this start has not restored from its checkpoint, in place of what earlier starts from it noted.
@@ -446,13 +454,21 @@ class CheckpointStore:
     def reasons_to_keep(self, paths: Sequence[Path], given_way: Sequence[Path] = ()) -> list[tuple[str, ...]]:
         """Why each of these checkpoints, newest first, is kept: rules of `keep`, "pinned", words of `held`, "being sent"; () for no reason.
 
+        One whose manifest cannot be read now, or only by a newer release, stays where a rule asks for its time, and does not count.
+
         Args:
           given_way: those that no rule keeps, because a newer one takes their place.
         """
         ruled = [path for path in paths if path not in given_way and not self.is_pinned(path)]
-        times = [self._time_of(path) if self.keep.needs_times else None for path in ruled]
-        rules = dict(zip(ruled, kept_because(times, self.keep), strict=True))
-        return [self._reasons(path, rules.get(path, ())) for path in paths]
+        times: dict[Path, float | None] = {}
+        unread = set[Path]()
+        for path in ruled:
+            try:
+                times[path] = self._time_of(path) if self.keep.needs_times else None
+            except CheckpointUnreadable:  # a rule may keep it, and nobody can say which until it is read again
+                unread.add(path)
+        rules = dict(zip(times, kept_because([*times.values()], self.keep), strict=True))
+        return [self._reasons(path, (UNREAD,) if path in unread else rules.get(path, ())) for path in paths]
 
     def prune(self, given_way: Sequence[Path] = ()) -> list[Path]:
         """Removes the checkpoints that no rule keeps, and those that gave way to a newer one; returns which.
@@ -486,9 +502,11 @@ class CheckpointStore:
         return (*rules, *pinned, *held, *(("being sent",) if number in self._in_use else ()))
 
     def _time_of(self, path: Path) -> float | None:
-        """When a checkpoint was written; None where its manifest does not say."""
+        """When a checkpoint was written; None for a broken one, which does not say. Raises `CheckpointUnreadable`: it cannot be asked now."""
         try:
             return self.manifest_of(path).created
+        except CheckpointUnreadable:
+            raise
         except CheckpointError:
             return None
 

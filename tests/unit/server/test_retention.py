@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from replay_server import store as stores
 from replay_server.config import decode
+from replay_server.errors import CheckpointNewer, CheckpointUnreadable
 from replay_server.retention import Keep, disk_need, keep_of, kept_because, plain_keep
 from replay_server.store import CheckpointStore
 
@@ -112,6 +115,28 @@ def test_pruning_removes_what_no_rule_keeps_and_nothing_that_is_held_pinned_or_s
     assert {int(path.name) for path in store.paths()} == expected - (
         {held, sent} - {pinned} - {n for n, r in zip(ruled, rules, strict=True) if r}
     )
+
+
+@pytest.mark.parametrize("kind", [CheckpointUnreadable, CheckpointNewer])
+def test_what_cannot_be_read_now_is_not_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[CheckpointUnreadable]
+) -> None:
+    store = opened(tmp_path, Keep(last=1, weekly=4))
+    for week in (10, 11, 12):
+        write(store, 7.0 * 86400 * week)
+    read = stores.read_manifest
+
+    def read_but_the_second(folder: Path) -> Any:
+        if folder.name == "000002":
+            raise kind("input/output error")
+        return read(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "read_manifest", read_but_the_second)
+        store.keep = Keep(last=1, weekly=1)
+        assert [path.name for path in store.prune()] == ["000001"]
+        assert [listed.kept for listed in store.listed()] == [("last", "weekly"), ("cannot be read now",)]
+    assert [path.name for path in store.prune()] == ["000002"]
 
 
 def test_a_list_says_of_each_checkpoint_what_is_wrong_with_it(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,9 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from replay_server.clients import keep_left
 from replay_server.config import CheckpointSection
 from replay_server.errors import CheckpointError
-from replay_server.restore import outlook
+from replay_server.logs import logger
+from replay_server.restore import Start, outlook, prepare, take_back
+from replay_server.retention import Keep
 from replay_server.start_from import OlderStart, find_older, is_same_state, parse_start, passed_over, verified_older
 from replay_server.store import CheckpointStore
 from replay_server.tables import TableConfig
@@ -124,6 +129,39 @@ def test_a_check_says_what_a_start_would_do_and_which_checkpoints_there_are(tmp_
     refused = CheckpointSection(folder=str(tmp_path), unfit_tables="refuse")
     assert "set checkpoints.unfit_tables" in outlook(refused, other, OlderStart("2", 2)).refusal
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def prepare_from(folder: Path, number: int) -> Start:
+    store, section = CheckpointStore(folder, 1), CheckpointSection(folder=str(folder), keep=1)
+    return prepare(store, section, [TableConfig("one")], older=OlderStart(str(number), number))
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_what_is_passed_over_outlives_a_kill_at_any_moment(tmp_path: Path, damage: bool) -> None:
+    """A kill before the new checkpoint is adopted, which the next start does: its rules meet the pin."""
+    store = store_of(tmp_path, [10, 20, 30, 40])
+    if damage:
+        (store.kept / "000004" / "MANIFEST.json").write_bytes(b"?")
+    prepare_from(tmp_path, 1)
+    finished = write_checkpoint(store.reverb / "2026-11-17T08:00:00.0+00:00", 5)
+    os.utime(finished / "tables.tfrecord", (2e9, 2e9))  # newer, whatever the file system's clock
+    left = keep_left(store, logger("test"))
+    assert left is not None
+    store.keep = Keep(last=1)
+    store.prune()
+    assert [path.name for path in store.paths()] == ["000005", "000004", *(["000003"] if damage else [])]
+
+
+def test_a_start_that_fails_takes_its_pin_back_unless_reverb_has_finished_a_checkpoint(tmp_path: Path) -> None:
+    store = store_of(tmp_path, [10, 20])
+    start, newer = prepare_from(tmp_path, 1), store.kept / "000002"
+    assert store.is_pinned(newer)
+    finished = write_checkpoint(store.reverb / "2026-11-17T08:00:00.0+00:00", 3)
+    take_back(store, start)
+    assert store.is_pinned(newer)
+    shutil.rmtree(finished)
+    take_back(store, start)
+    assert not store.is_pinned(newer)
 
 
 TABLE = {"name": "t", "signature": "float32[2]"}
