@@ -97,11 +97,11 @@ def inserting_seconds(info: ServerInfo) -> dict[str, float]:
     return {name: table.worker.inserting for name, table in all_tables(info).items()}
 
 
-def find_change(marks: Marks, info: ServerInfo, inserting: Mapping[str, float] = {}) -> str:
+def find_change(marks: Marks, info: ServerInfo, inserting: Mapping[str, float]) -> str:
     """The first thing that has changed since a checkpoint, in words; "" when nothing has.
 
     Args:
-      inserting: `inserting_seconds` just before the checkpoint; nothing is compared for tables that it lacks.
+      inserting: `inserting_seconds` at some time before the checkpoint, best just before it; 0 for tables that it lacks.
     """
     tables = all_tables(info)
     if differing := sorted(marks.keys() ^ tables.keys()):
@@ -109,7 +109,7 @@ def find_change(marks: Marks, info: ServerInfo, inserting: Mapping[str, float] =
     for name, table in sorted(tables.items()):
         if change := _change_of(marks[name], table):
             return f'table "{name}": {change}'
-        if table.worker.inserting > inserting.get(name, table.worker.inserting):
+        if table.worker.inserting > inserting.get(name, 0.0):
             return f'table "{name}": items were sent again'
     return ""
 

@@ -136,9 +136,7 @@ class CheckpointWriter:
         if checkpoint is not None:
             self._store.highest = max(self._store.highest, checkpoint.number)
             marks = self._set_newest(checkpoint)
-            self._baseline = (
-                None if marks is None else (marks, dict.fromkeys(marks, 0.0))
-            )  # this process has inserted nothing
+            self._baseline = None if marks is None else (marks, {})  # this process has inserted nothing
             self._prune()
 
     def start_over(self, checkpoint: Checkpoint | None) -> None:
@@ -287,7 +285,7 @@ class CheckpointWriter:
     def _recorded(
         self, event: str, reason: str, work: Callable[[], Checkpoint], info: ServerInfo | None = None
     ) -> Checkpoint:
-        """Does the work and notes what came of it. `info` is what the tables held just before, None where that is not known."""
+        """Does the work and notes what came of it. `info` is what Reverb told just before, None where it did not."""
         try:
             checkpoint = work()
         except (Rlds2ReverbError, OSError) as error:
@@ -299,7 +297,9 @@ class CheckpointWriter:
             give_back()
         before, marks = self._baseline, self._set_newest(checkpoint)
         self._may_be_updated = marks is None or was_sampled_by_priority({} if before is None else before[0], marks)
-        self._baseline = None if marks is None else (marks, {} if info is None else inserting_seconds(info))
+        # Where Reverb did not answer, times of before: they only grow, so no insert is missed, and one checkpoint more may be written.
+        earlier = {} if before is None else before[1]
+        self._baseline = None if marks is None else (marks, earlier if info is None else inserting_seconds(info))
         from_clients, last = self.state.from_clients + (reason == CLIENT), self.state.last
         self.state = replace(self.state, last=checkpoint, reason=reason, last_error="", from_clients=from_clients)
         self._log.info(

@@ -204,6 +204,33 @@ def test_a_reverb_that_does_not_answer_is_asked_to_write_all_the_same(tmp_path: 
     assert not writer.write(SCHEDULE).is_new
 
 
+@pytest.mark.parametrize("how", ["client", "unanswered", "start over"])
+@pytest.mark.parametrize("is_first", [False, True], ids=["", "first"])
+def test_a_table_filled_again_is_written_whatever_checkpoint_came_before(
+    tmp_path: Path, how: str, is_first: bool
+) -> None:
+    """Emptied and filled with as many items; so are items sent again. Reverb was not looked at just before the checkpoint."""
+    table = Table()
+    writer, server, _ = writer_of(tmp_path, table)
+    if not is_first:
+        writer.write(SCHEDULE)
+    table.inserts, table.inserting = 6, 1.0
+    writer._look = lambda: None
+    if how == "client":
+        server.finish()
+        assert writer.keep_clients() is not None
+    elif how == "unanswered":
+        writer.write(SCHEDULE)
+    else:
+        writer.start_over(None, ())
+    table.inserting = 2.0
+    writer._look, held_at, info = server.info, writer.holds_all_at, server.info()
+    assert info is not None
+    writer.watch(info, 1e12)
+    assert writer.holds_all_at == held_at
+    assert writer.write(SHUTDOWN).is_new
+
+
 def test_a_failure_is_tried_again_and_a_clients_checkpoint_counts(tmp_path: Path) -> None:
     table = Table()
     writer, server, _ = writer_of(tmp_path, table)
@@ -247,7 +274,7 @@ def test_equal_counts_and_nothing_else_are_no_change(counts: list[tuple[int, int
     mark = TableMark(before.inserts, before.samples, before.inserts - before.deletes)
     info = ServerInfo.of(1, [replace(after.info())])
     described = replace(mark, description=_description(after))
-    assert (find_change({"t": described}, info) == "") == (counts[0] == counts[1])
+    assert (find_change({"t": described}, info, {}) == "") == (counts[0] == counts[1])
 
 
 def _description(table: Table) -> str:
@@ -262,4 +289,4 @@ def test_marks_are_those_of_the_file_that_reverb_writes(tmp_path: Path) -> None:
     write_records(tmp_path / RECORD_FILES[0], [table.record()])
     (mark,) = marks_of(tmp_path).values()
     assert (mark.inserts, mark.items, mark.samples, mark.by_priority) == (5, 3, 8, True)
-    assert find_change(marks_of(tmp_path), ServerInfo.of(1, [table.info()])) == ""
+    assert find_change(marks_of(tmp_path), ServerInfo.of(1, [table.info()]), {}) == ""
