@@ -353,9 +353,9 @@ class Client:
         table: str | Sequence[str] | Mapping[str, ViewLike] = (),
         view: ViewLike | None = None,
         *,
-        episodes: Sequence[str] | None = None,
-        pushes: Sequence[str] = (),
-        dataset: str = "",
+        episodes: str | Sequence[str] | None = None,
+        pushes: str | Sequence[str] = (),
+        dataset: str | None = None,
         dry_run: bool = False,
         restore: bool = False,
         checkpoint: bool = True,
@@ -371,8 +371,8 @@ class Client:
           source: a dataset as for `push`, a choice of its episodes or a filter included: its episodes, which are read for their names.
           table: those to delete from; by default all. With a source as for `push`.
           view: with a source, as for `push`.
-          episodes: names of episodes ("content:...", or an id of their own); a content for all of its copies.
-          pushes: ids of pushes, as `journal` has them, or of deletes, from whose tables their episodes go (again).
+          episodes: one or more names of episodes ("content:...", or an id of their own); a content for all of its copies.
+          pushes: one or more ids of pushes, as `journal` has them, or of deletes, from whose tables their episodes go (again).
           dataset: the source of pushes, as `journal` has it, or the dataset that it is a part of.
           dry_run: change nothing, and say what would go.
           restore: let them in again: the same push stores them anew.
@@ -384,30 +384,34 @@ class Client:
           The account of it.
 
         Raises:
-          ConfigError: nothing was chosen, a table or push is not there, or a server keeps no list.
+          ConfigError: nothing was chosen, a name is "", a table or push is not there, or a server keeps no list.
           ServerUnreachable: as for `servers`. Nothing was done if a server was missing at the beginning; later, it is done on the others.
           Rlds2ReverbError: with a source, as `plan` does.
         """
         note = options.pop("note", "")
-        names = None if episodes is None else {*episodes}
+        names = None if episodes is None else (episodes,) if isinstance(episodes, str) else tuple(episodes)
+        push_ids = (pushes,) if isinstance(pushes, str) else tuple(pushes)
+        names_in_source: set[str] | None = None
+        about = dataset
         tables = (table,) if isinstance(table, str) else tuple(table)
         if source is not None:
             chosen = self._options_of(
                 "Client.delete_episodes", source, table, view, {**options, "allow_eviction": True}
             )
             plan = self.planned(source, chosen)
-            names = names_of(plan) if names is None else names & names_of(plan)
+            names_in_source = names_of(plan)
+            about = dataset or plan.source.name
         elif options or view is not None:
             raise ConfigError(
                 f"delete_episodes: {', '.join(options) or 'view'}: says how a source is read; give the source, too"
             )
         words = words_of(
-            dataset=dataset or getattr(source, "name", source) or "",
-            pushes=pushes,
-            episodes=episodes or (),
+            dataset=about,
+            pushes=push_ids,
+            episodes=names or (),
             **{name: str(value) for name, value in options.items()},
         )
-        choice = EpisodeChoice(names, tuple(pushes), dataset, tables, words)
+        choice = EpisodeChoice(names, push_ids, dataset, tables, words, names_in_source)
         return delete_episodes(self._servers, choice, dry_run, restore, note, checkpoint)
 
     def reset(self, table: str) -> None:

@@ -74,7 +74,6 @@ _OF_PUSHES = (
 )
 @click.option(
     "--dataset",
-    default="",
     metavar="NAME",
     help="Episodes of all pushes of this dataset, or of this part of one, as the journal names it; nothing is read.",
 )
@@ -97,7 +96,7 @@ def command(
     table: tuple[str, ...],
     episodes: tuple[str, ...],
     pushes: tuple[str, ...],
-    dataset: str,
+    dataset: str | None,
     dry_run: bool,
     restore: bool,
     checkpoint: bool,
@@ -115,6 +114,13 @@ def command(
 
     With SOURCE it is about the episodes of a dataset, which are read for their names: give what the push was given, and say which episodes by
     SOURCE itself or by a filter. An episode goes with all of its copies, whatever push or dataset has brought it. Without SOURCE, servers know the episodes by the pushes that they list. Of what is given, all must hold.
+
+    \b
+    Exit codes:
+      0  done, also where a server is missing (--allow-missing) or wrote no checkpoint: `missing` and `unsaved` say which
+      2  no episode was chosen, as by the ID of no push; items of a table hold several episodes; or an option makes no sense
+      3  the source cannot be opened or read, or its name makes no sense, options behind the "?" included; or a bucket does not answer or refuses
+      5  a server cannot be reached, or failed meanwhile: run the delete again
     """
     options = {name: given.pop(name) for name in command_options(PushOptions) if name in given}
     chosen: dict[str, Any] = {

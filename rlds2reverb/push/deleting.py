@@ -39,7 +39,7 @@ from rlds2reverb.servers.episodes import (
     write_deletions,
 )
 from rlds2reverb.servers.group import Server, Servers
-from rlds2reverb.servers.journal import JournalEntry, new_entry, process_text, tidy_journal, write_entry
+from rlds2reverb.servers.journal import JournalEntry, new_entry, process_text, read_journal, tidy_journal, write_entry
 from rlds2reverb.servers.own_tables import escape_text
 from rlds2reverb.servers.tables import table_of
 from rlds2reverb.text import counted
@@ -101,19 +101,30 @@ class EpisodeChoice:
     Attributes:
       names: their names; None for any.
       pushes: ids of entries of the journal: of pushes, and of deletes and restores.
-      dataset: the source of their pushes, as the journal has it, or the dataset that it is a part of; "" for any.
+      dataset: the source of their pushes, as the journal has it, or the dataset that it is a part of; None for any.
       tables: those that they leave; () for all, or for those of the deletes where `pushes` has deletes and restores alone.
       words: what was asked for, for the journal; "dataset" is what it was about.
+      names_in_source: of all episodes of a source; None without one.
     """
 
     names: Collection[str] | None = None
     pushes: Sequence[str] = ()
-    dataset: str = ""
+    dataset: str | None = None
     tables: Sequence[str] = ()
     words: Mapping[str, str] = field(default_factory=dict)
+    names_in_source: Collection[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.names is None and not self.pushes and not self.dataset:
+        for option, texts in (
+            ("--episode", self.names or ()),
+            ("--push", self.pushes),
+            ("--dataset", () if self.dataset is None else (self.dataset,)),
+        ):
+            if "" in texts:
+                raise ConfigError(
+                    f'delete: {option} "": expected a name; a variable of the shell that is not set gives none'
+                )
+        if self.names is None and self.names_in_source is None and not self.pushes and not self.dataset:
             raise ConfigError(
                 "delete: which episodes? Give a source, names of episodes (--episode), pushes (--push), or the dataset of pushes (--dataset); "
                 "client.reset(table) empties a table"
@@ -154,7 +165,7 @@ class _ServerList:
 
     def pages_of(self, choice: EpisodeChoice) -> Iterable[EpisodePage]:
         """The pages of the pushes, and of the dataset, that a choice names."""
-        dataset = choice.dataset
+        dataset = choice.dataset or ""
         # A page that an earlier push has written is of that one, and stands in the list of each later one.
         by_push = {name for push in self.pushes if push.push in choice.pushes for name in push.pages}
         by_dataset = {name for push in self.pushes if _is_part(push.source, dataset) for name in push.pages}
@@ -209,6 +220,8 @@ def delete_episodes(
         their_tables = {table for tables in of_deletes for table in tables}
         lists = {server: own.within(their_tables) for server, own in lists.items()}
     names = _choose(lists, deletions, choice, restore)
+    if not names:
+        raise ConfigError(f"delete: no episode was chosen: {_explain_nothing(servers, lists, choice, restore)}")
     chosen = {server: own.named(names) for server, own in lists.items()}
     stored = {name for own in chosen.values() for name in own.names()}
     kind: Literal["delete", "restore"] = "restore" if restore else "delete"
@@ -280,12 +293,16 @@ def _read_list(server: Server, tables: Sequence[str]) -> _ServerList:
 def _choose(
     lists: Mapping[Server, _ServerList], deletions: Deletions, choice: EpisodeChoice, restore: bool
 ) -> set[str]:
-    """The names that a choice means on all servers together; raises ConfigError for none."""
+    """The names that a choice means on all servers together."""
     tables = {table for own in lists.values() for table in own.tables}
     out = deletions.names_of(tables)
     listed = {name for own in lists.values() for name in own.names()}
-    there = {escape_text(name): name for name in listed | out} | {name: name for name in listed | out}
+    in_source = None if choice.names_in_source is None else set(map(name_of_copies, choice.names_in_source))
+    all_names = listed | out | (in_source or set())
+    there = {escape_text(name): name for name in all_names} | {name: name for name in all_names}
     named = None if choice.names is None else {_spell(name, there) for name in choice.names}
+    if in_source is not None:
+        named = in_source if named is None else named & in_source
     if choice.pushes or choice.dataset:
         names = {name_of_copies(name) for own in lists.values() for page in own.pages_of(choice) for name in page.names}
         if not choice.dataset:
@@ -294,18 +311,39 @@ def _choose(
     else:
         # Names that nobody lists stay out, too: a writer or a push that still runs may have stored them.
         names = named or set()
+    return names & out if restore else names
+
+
+def _explain_nothing(
+    servers: Servers, lists: Mapping[Server, _ServerList], choice: EpisodeChoice, restore: bool
+) -> str:
+    """Why a choice means no episode."""
+    journals = servers.each(lambda server: read_journal(server.transport, _SECONDS), lists)
+    entries = [entry for journal in journals.values() for entry in journal]
+    kinds = {entry.id: entry.kind for entry in entries}
+    ids = [push for push in choice.pushes if push not in kinds]
+    look = "rlds2reverb journal shows the pushes"
+    if ids:
+        return f"no push, delete or writer has the ID {', '.join(ids)}; {look}"
+    if ids := [push for push in choice.pushes if kinds[push] == "write"]:
+        return f"{', '.join(ids)}: episodes of writers are not listed; name them by --episode"
     if restore:
-        names &= out
-    if not names:
-        datasets = sorted({push.source for own in lists.values() for push in own.pushes})
-        raise ConfigError(
-            "delete: no episode was chosen: "
-            + ("none of these was deleted" if restore else "no push has listed such episodes on the server")
-            + (f"; pushes of {', '.join(datasets[:_MOST_WORDS])} are listed" if choice.dataset and datasets else "")
-            + "; rlds2reverb journal shows the pushes, --dry-run what would go. Episodes that an older version has pushed are listed when the same "
-            "push runs again without a ledger"
+        return f"none of these was deleted; {look}"
+    if choice.names_in_source is not None and not choice.pushes and not choice.dataset:
+        return "the source has none of these names" if choice.names_in_source else "the source has no episodes"
+    dataset = choice.dataset
+    is_pushed = dataset is None or any(entry.kind == "push" and _is_part(entry.source, dataset) for entry in entries)
+    sources = sorted({push.source for own in lists.values() for push in own.pushes})
+    return (
+        "no push has listed such episodes on the server"
+        + (f"; pushes of {', '.join(sources[:_MOST_WORDS])} are listed" if dataset and sources else "")
+        + f"; {look}, --dry-run what would go"
+        + (
+            ". Episodes that an older version has pushed are listed when the same push runs again without a ledger"
+            if is_pushed
+            else ""
         )
-    return names
+    )
 
 
 def _spell(name: str, there: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -38,6 +38,7 @@ from rlds2reverb.push.sender import Sender, Writer, can_send_after
 from rlds2reverb.push.tables import check_size
 from rlds2reverb.servers.episodes import Deletions
 from rlds2reverb.servers.group import Server
+from rlds2reverb.text import counted
 from rlds2reverb.transport.stream import Reason
 from rlds2reverb.wire.insert import Part
 from rlds2reverb.wire.messages import EPISODES
@@ -240,6 +241,7 @@ class ServerPush:
         self.deletions = Deletions() if context is None else context.deletions
         self._pages: PageWriter | None = None
         self._is_ending = False
+        self._withheld_from = Counter[str]()  # table -> episodes
         self._unrecorded: dict[int, list[tuple[str, int]]] = {}
         self.server, self.preparer = server, preparer
         self._plan, self._options, self._context, self._on_wait = plan, plan.options, context, on_wait
@@ -303,12 +305,14 @@ class ServerPush:
     def take_known(self, episode_id: str) -> None:
         """Counts an episode of which nothing is to be sent."""
         without = self.deletions.tables_without(episode_id)
-        if not any(self._tables_with(number, without) for number in range(len(self._outputs))):
+        self._note_streams(without)
+        tables = [table for number in range(len(self._outputs)) for table in self._tables_with(number, without)]
+        if not tables:
             self.account.leave_deleted(episode_id)
             return
         self._count_known(episode_id, without)
         items = self.ledgers.items_by_table(episode_id)
-        self.account.resume(episode_id, {table: count for table, count in items.items() if table not in without})
+        self.account.resume(episode_id, {table: items.get(table, 0) for table in tables})
 
     def _outputs_to_send(self, episode_id: str, without: Collection[str]) -> list[int]:
         """Numbers of the outputs that lack the episode: neither a ledger has it, nor was it deleted from all of their tables."""
@@ -344,6 +348,7 @@ class ServerPush:
         if not outputs:
             self.take_known(episode.id)
             return None
+        self._note_streams(without)
         self._count_known(episode.id, without)
         is_dropped = self._options.duplicates == ONCE and is_copy(episode.id)
         prepared = self.preparer.prepare(episode, problems, outputs, is_dropped, examined)
@@ -361,8 +366,19 @@ class ServerPush:
         return Outgoing(episode, prepared.key_name, cuts)
 
     def _tables_with(self, number: int, without: Collection[str]) -> tuple[str, ...]:
-        """The tables of an output that get an episode which was deleted from some."""
-        return tuple(table for table in self._outputs[number].tables if table not in without)
+        """The tables of an output that get an episode which was deleted from some.
+
+        Of a stream all or none: a table that lacked the episode would get its last steps with the next one's.
+        """
+        output = self._outputs[number]
+        tables = tuple(table for table in output.tables if table not in without)
+        return () if output.is_of_stream and len(tables) < len(output.tables) else tables
+
+    def _note_streams(self, without: Set[str]) -> None:
+        """Counts an episode for the tables of streams that it was not deleted from, and that do not get it."""
+        for output in self._outputs if without else ():
+            if output.is_of_stream and not without.isdisjoint(output.tables):
+                self._withheld_from.update(table for table in output.tables if table not in without)
 
     def send(self, ready: Sequence[Outgoing]) -> None:
         """Sends the items of episodes, which come in the order in which they were prepared; together, if they are cut alike and no table is
@@ -522,14 +538,23 @@ class ServerPush:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """That not all episodes are listed."""
+        """That not all episodes are listed, or that a stream lacks some in tables that they were not deleted from."""
+        withheld = tuple(
+            Notice(
+                "left_out_of_stream",
+                f'table "{table}": {counted(count, "episode")} left out, deleted from another table of the same push: items of a stream go '
+                "to all of its tables; give each table the view by itself (--into TABLE=VIEW)",
+                count,
+            )
+            for table, count in self._withheld_from.items()
+        )
         if self._pages is None or not (reason := self._pages.failure):
-            return ()
+            return withheld
         text = (
             f"server {self.server.address}: its list of episodes lacks some of this push, so that delete does not find them by push or dataset, "
             f"until the same push runs again: {reason}"
         )
-        return (Notice("episodes_not_listed", text),)
+        return (*withheld, Notice("episodes_not_listed", text))
 
     # Progress and report.
 

@@ -62,6 +62,8 @@ def test_what_falls_short_is_said(run: Run, server: FakeReverb) -> None:
         (("--identity", "columns=action"), "options that say how a source is read need SOURCE"),
         ((SOURCE,), "name the tables that the push has filled"),
         (("--push", "x"), "no episode was chosen"),
+        (("--push", "x", "--dataset", ""), '--dataset "": expected a name'),
+        (("--episode", ""), '--episode "": expected a name'),
         (("--episode", "x", "--table", "replai"), 'did you mean "replay"?'),
     ],
 )

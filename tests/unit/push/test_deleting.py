@@ -250,6 +250,13 @@ def test_what_a_transform_and_identity_name_is_found_by_the_same_options() -> No
         ({"dataset": "other"}, "no episode was chosen.* pushes of .* are listed"),
         ({"episodes": ["e0"], "restore": True}, "none of these was deleted"),
         ({"episodes": ["e0"], "identity": "columns=action"}, "give the source"),
+        ({"pushes": "nope"}, "no push, delete or writer has the ID nope; rlds2reverb journal shows the pushes$"),
+        ({"dataset": "other"}, "--dry-run what would go$"),
+        ({"episodes": ["e0", ""]}, '--episode "": expected a name'),
+        ({"episodes": ""}, '--episode ""'),
+        ({"pushes": [""], "episodes": ["e0"]}, '--push ""'),
+        ({"pushes": ["x"], "dataset": ""}, '--dataset ""'),
+        ({"source": NAMED[:2], "table": "replay", "episodes": ["e5"]}, "the source has none of these names"),
     ],
 )
 def test_what_makes_no_sense_is_refused(how: dict[str, Any], message: str) -> None:
@@ -416,6 +423,33 @@ def test_copies_of_a_content_go_and_stay_out_together() -> None:
         assert (report.episodes_deleted, report.episodes_pushed, len(server.items["replay"])) == (3, 1, 3)
 
 
+def test_names_are_spelled_alike_with_a_source_and_without() -> None:
+    server = server_with_own_tables()
+    client = client_of(server)
+    first, second = episodes(2)
+    client.push(EpisodeList([first, second, first], "A"), "replay")
+    (name,) = client.delete_episodes([first], "replay", dry_run=True).names
+    for spelled in (name, f"{name}#2", name.removeprefix("content:")):
+        assert client.delete_episodes([first, second], "replay", episodes=spelled, dry_run=True).names == (name,)
+    push = entries_of(server)[0].id
+    assert client.delete_episodes(pushes=push, dry_run=True).episodes == 2
+    client.delete_episodes(EpisodeList([first], "A@train[:1]"), "replay")
+    assert entries_of(server)[-1].source == "A@train[:1]"
+    client.delete_episodes([second], "replay")
+    assert "array" not in entries_of(server)[-1].source  # not the episodes themselves
+
+
+def test_episodes_of_writers_are_said_to_be_not_listed() -> None:
+    server = server_with_own_tables()
+    client = client_of(server)
+    with client.writer("replay") as to:
+        for number in range(3):
+            to.append(observation=number, action=0, reward=0.0)
+        to.end_episode(terminal=True)
+    with pytest.raises(ConfigError, match="episodes of writers are not listed"):
+        client.delete_episodes(pushes=entries_of(server)[0].id)
+
+
 def test_names_that_are_not_listed_stay_out_as_well() -> None:
     server = server_with_own_tables()
     client = client_of(server)
@@ -499,6 +533,25 @@ def test_a_stream_is_pushed_without_what_stays_out() -> None:
     )
     assert report.episodes_deleted == 2
     assert one.items["replay"].keys() == two.items["replay"].keys()
+
+
+@pytest.mark.parametrize("view", ["fragments:length=3", "across_episodes:length=3"])
+def test_a_stream_of_several_tables_lacks_an_episode_that_was_deleted_from_one(view: str) -> None:
+    one, two, three = (server_with_own_tables("a", "b") for _ in range(3))
+    without = [episode for episode in NAMED if episode.id != "e1"]
+    for server in (one, three):
+        client_of(server).delete_episodes(episodes=["e1"], table="a")
+    report = client_of(one).push(NAMED, ["a", "b"], view)
+    client_of(two).push(without, ["a", "b"], view)
+    assert [one.items[table].keys() for table in "ab"] == [two.items[table].keys() for table in "ab"]
+    assert [(notice.code, notice.count) for notice in report.notices] == [("left_out_of_stream", 1)]
+    assert (report.notices[0].text.startswith('table "b": 1 episode left out'), report.episodes_deleted) == (True, 1)
+    assert report.items_made == {table: len(one.items[table]) for table in "ab"}
+    report = client_of(three).push(NAMED, {"a": view, "b": view})  # each with a stream of its own
+    assert (three.items["a"].keys(), report.notices) == (one.items["a"].keys(), ())
+    client_of(two).reset("b")
+    client_of(two).push(NAMED, "b", view)
+    assert three.items["b"].keys() == two.items["b"].keys()
 
 
 def test_pages_are_joined_as_a_push_goes(monkeypatch: pytest.MonkeyPatch) -> None:
