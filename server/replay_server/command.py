@@ -64,7 +64,9 @@ def run(path: Path, overrides: Sequence[str], check: bool, start_from: str | Non
     elsewhere = other_folder(path, config)
     if check:
         restored = outlook(config.checkpoints, tables, older)
-        uploaded, notes = check_place(config.checkpoints) if config.checkpoints.upload else ({}, ())
+        uploaded, notes = (
+            check_place(config.checkpoints, restored.takes_place) if config.checkpoints.upload else ({}, ())
+        )
         from replay_server.differences import running_server  # with gRPC, which a start does not need here
 
         running = running_server(config.grpc.port, config.http, tables)

@@ -45,6 +45,9 @@ Positive = Annotated[int, Meta(ge=1, le=MOST)]
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]  # threads and calls cannot wait for longer than some 9e9 s
 
 
+_NUMBER_OR_RULES = re.compile(r"`int \| object( \| null)?`")  # of `keep` in errors, the only union of the two
+
+
 class _Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of all sections: immutable, no unknown keys."""
 
@@ -230,7 +233,8 @@ def decode(plain: Any, where: str) -> ServerConfig:
     try:
         config = msgspec.convert(plain, ServerConfig, strict=True)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {error}{_known_fields(str(error), plain)}") from error
+        words = _NUMBER_OR_RULES.sub("a number, or rules such as `{last: 3, daily: 7}`", str(error))
+        raise ConfigError(f"{where}: {words}{_known_fields(str(error), plain)}") from error
     names = [table.name for table in config.tables]
     for index, name in enumerate(names):
         if name in names[:index]:

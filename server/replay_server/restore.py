@@ -22,9 +22,9 @@ from replay_server.folder_lock import Holder, holder, utc
 from replay_server.history import newest_checkpoint
 from replay_server.logs import Far, Reading, bytes_in, log_progress, logger
 from replay_server.own_tables import OWN_TABLES
-from replay_server.retention import disk_need, keep_of
-from replay_server.start_from import OlderStart, is_same_state, list_to_pin, passed_over, verified_older
-from replay_server.store import CHECKPOINTS, Checkpoint, CheckpointStore, LeftOut
+from replay_server.retention import disk_need, keep_of, makes_room
+from replay_server.start_from import OlderPlan, OlderStart, hash_config, note_copy, plan_older, verified_older
+from replay_server.store import CHECKPOINTS, PASSING, Checkpoint, CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
 from replay_server.working_folder import WorkingFolder
 from rlds2reverb.text import counted, duration, size
@@ -82,23 +82,27 @@ def prepare(
         named: Checkpoint | None = None
         if older is not None:
             with log_progress(log, "verifying the checkpoint to start from", start_from=older.text):
-                named = copies.enter_context(verified_older(older, store, section, stopped))
+                chosen_older = copies.enter_context(verified_older(older, store, section, stopped))
+            named = chosen_older.checkpoint
+            for reason in chosen_older.unread:
+                log.warning("checkpoint passed over", start_from=older.text, reason=reason)
             if refusal := plan_fit(named.folder, tables).refusal(section.unfit_tables):
                 raise CheckpointError(refusal)
         keep_left(store, log, section.start_empty)
-        newer = () if named is None else tuple(passed_over(named, store))
+        config = hash_config(tables, section)
+        plan = OlderPlan((), (), continues=False) if named is None else plan_older(named, store, config)
         is_local = named is not None and named.folder.parent == store.kept
-        if named is not None and newer and is_same_state(named, newer[0]):
-            # What a supervisor starts again and again with --start-from must not push out all others with copies of one.
-            log.info("an earlier start from this checkpoint continues", checkpoint=named.number, newest=str(newer[0]))
-            for path in list_to_pin(
-                newer[1:], store
-            ):  # a start of an earlier release may have been killed before it had
+        if named is not None and plan.continues:
+            log.info(
+                "an earlier start from this checkpoint continues", checkpoint=named.number, newest=str(plan.newer[0])
+            )
+            for path in plan.pins:
                 store.pin(path)
-            named, newer = None, ()
-        if is_local and not newer:  # it is the newest
+            named = None
+        if is_local and not plan.newer:  # it is the newest
             named = None
         if named is None:
+            store.forget_unwritten()
             with log_progress(log, "verifying checkpoints", reading_of(store), folder=str(store.folder)):
                 checkpoint, unloaded = choose(store, section.start_empty)
         else:
@@ -112,13 +116,13 @@ def prepare(
         chosen = None if checkpoint is None else ChosenCheckpoint(checkpoint.folder)
         if named is not None:
             chosen = ChosenCheckpoint(named.folder, number=named.number)
-            if not is_local and uploads.continues_place(section):
+            if not is_local and uploads.may_take_over(section, store):
                 uploads.take_over(section, store, chosen)
             log.warning(
                 "starting from an older checkpoint",
                 number=named.number,
                 written=utc(named.manifest.created),
-                newer=[path.name for path in newer],
+                newer=[path.name for path in plan.newer],
                 meaning="the newer ones stay, and this server writes a new one before it is ready",
             )
         if chosen is None and section.start_from is not None:
@@ -148,9 +152,12 @@ def prepare(
         if kept is not None:
             log.warning("the checkpoint is kept for good, because not all of it was restored", path=str(kept))
     # Before Reverb runs: what it has finished when a kill comes is the newest checkpoint of the next start, whose rules would remove these.
-    pinned = tuple(path for path in list_to_pin(newer, store) if store.pin(path))
+    pinned: tuple[Path, ...] = ()
+    if named is not None:
+        pinned = tuple(path for path in plan.pins if store.pin(path))
+        note_copy(named, store, config, is_sent=section.upload is not None)
     log.info("restoring", checkpoint=str(source), items=fit.items)
-    return Start(checkpoint, fit, staged, unloaded, named, newer, pinned)
+    return Start(checkpoint, fit, staged, unloaded, named, () if named is None else plan.newer, pinned)
 
 
 def take_back(store: CheckpointStore, start: Start) -> None:
@@ -226,6 +233,7 @@ class Outlook:
       used_by: the server that uses the folder now, "" when none does.
       notes: what would be passed over or left out, and why.
       refusal: why the start would be refused, one reason per line; "" when it would not.
+      takes_place: whether it takes over the place of `checkpoints.upload`, from which its checkpoint comes.
     """
 
     starts_from: str
@@ -236,6 +244,7 @@ class Outlook:
     used_by: str = ""
     notes: tuple[str, ...] = ()
     refusal: str = ""
+    takes_place: bool = False
 
 
 def outlook(section: CheckpointSection, tables: Sequence[TableConfig], older: OlderStart | None = None) -> Outlook:
@@ -257,16 +266,42 @@ def outlook(section: CheckpointSection, tables: Sequence[TableConfig], older: Ol
 def _of_older(older: OlderStart, section: CheckpointSection, folder: Path, tables: Sequence[TableConfig]) -> Outlook:
     """A start with `--start-from`; one in a bucket is fetched for it, and removed."""
     store = CheckpointStore(folder, section.keep, is_only_read=True)
+    left: Path | None = None
+    notes: list[str] = []
+    if WorkingFolder(store.reverb, store.taken).list_finished():
+        try:
+            left, notes = _left_by_reverb(folder, survey(store.kept))
+        except (CheckpointUnreadable, OSError) as error:
+            if not section.start_empty:
+                raise CheckpointUnreadable(how_to_go_on(why_left_unread(folder, error))) from error
+            notes = [f"{why_left_unread(folder, error)}; it would be set aside"]
     with tempfile.TemporaryDirectory(prefix="rlds2reverb-check-") as copies:
-        with verified_older(older, store, section, copy=Path(copies) / uploads.FETCHED) as named:
-            newer = passed_over(named, store)
+        with verified_older(older, store, section, copy=Path(copies) / uploads.FETCHED) as chosen:
+            named, is_local = chosen.checkpoint, chosen.checkpoint.folder.parent == store.kept
+            notes += chosen.unread
+            plan = plan_older(named, store, hash_config((*tables, *OWN_TABLES), section), left)
+            if plan.continues or (is_local and not plan.newer):
+                content = _of_content(section, folder, tables)
+                why = (
+                    f"an earlier start from checkpoint {named.number} has written {plan.newer[0].name}, and nothing came since: that continues"
+                    if plan.newer
+                    else f"checkpoint {named.number} is the newest: the start is as without --start-from"
+                )
+                return replace(content, notes=(*chosen.unread, why, *content.notes))
             words = f"checkpoint {named.number}, written at {utc(named.manifest.created)}, {named.item_count} items, {named.bytes} bytes"
             fitted = _fit_start(words, named.folder, section, tables, _SET_ASIDE)
-    notes = [f"checkpoint {newer[0].name} is newer and stays, pinned"] if newer else []
-    notes += (
-        [f"{counted(len(newer) - 1, 'more newer checkpoint')} stay as checkpoints.keep says"] if len(newer) > 1 else []
-    )
-    return replace(fitted, notes=(*notes, *fitted.notes))
+    if left is not None:
+        notes.append(
+            f"{left.name}, which Reverb had finished before the server was killed, is kept first, as a checkpoint"
+        )
+    notes += [f"checkpoint {path.name} is newer and stays, pinned" for path in plan.pins]
+    if count := len(plan.newer) - len(plan.pins):
+        notes.append(
+            f"{counted(count, 'more newer checkpoint')} {'stays' if count == 1 else 'stay'} as checkpoints.keep says"
+        )
+    notes.append("before the server is ready it writes a new checkpoint, from which the next start continues")
+    takes_place = not is_local and uploads.may_take_over(section, store)
+    return replace(fitted, notes=(*notes, *fitted.notes), takes_place=takes_place)
 
 
 def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[TableConfig]) -> Outlook:
@@ -314,8 +349,13 @@ def _list_kept(section: CheckpointSection, folder: Path) -> tuple[tuple[Mapping[
         return (), ""
     now = time.time()
     documents = [checkpoint.document(now) for checkpoint in listed]
-    sizes = [document["bytes"] or 0 for document in documents]
-    need = disk_need(keep_of(section.keep), sizes, sizes[0], free).words() if sizes else ""
+    sizes = [document["bytes"] for document in documents if document["bytes"] is not None]
+    freed = [
+        bytes_in(row.folder) if document["bytes"] is None else document["bytes"]
+        for row, document in zip(listed, documents, strict=True)
+        if makes_room(row.kept, PASSING)
+    ]
+    need = disk_need(keep_of(section.keep), freed, sizes[0], free).words() if sizes else ""
     return tuple(map(_row_of, documents)), need
 
 

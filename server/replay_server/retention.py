@@ -7,7 +7,7 @@ UTC; a week begins on Monday.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -32,7 +32,7 @@ _Count = Annotated[int, Meta(ge=0, le=MOST_KEPT)]
 
 
 class Keep(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Checkpoints that are kept: the newest of each of so many hours, days and weeks that have any, in UTC, and the `last` ones.
+    """Checkpoints that are kept: the newest of each of so many hours, days and weeks that have any, in UTC, and the `last` ones, as many as without rules.
 
     Attributes:
       last: the newest ones, whenever they were written.
@@ -41,7 +41,7 @@ class Keep(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
       weekly: weeks, from Monday, of which the newest is kept.
     """
 
-    last: Annotated[int, Meta(ge=1, le=MOST_KEPT)] = 1
+    last: Annotated[int, Meta(ge=1, le=MOST_KEPT)] = 3
     hourly: _Count = 0
     daily: _Count = 0
     weekly: _Count = 0
@@ -75,7 +75,7 @@ class DiskNeed:
     Attributes:
       most: checkpoints.
       bytes: all of them, and one more, since the oldest goes when a new one is there.
-      more_bytes: beyond what the checkpoints take now.
+      more_bytes: beyond what the checkpoints take now that a rule keeps, or that the next one replaces.
       free_bytes: on the disk; None where it does not answer.
     """
 
@@ -102,10 +102,19 @@ def disk_need(keep: Keep, sizes: Sequence[int], newest_bytes: int, free_bytes: i
     """What the rules take.
 
     Args:
-      sizes: bytes of the checkpoints that are there.
+      sizes: bytes of the checkpoints that are there and make room some day, see `makes_room`.
     """
     whole = (keep.most + 1) * newest_bytes
     return DiskNeed(keep.most, whole, max(0, whole - sum(sizes)), free_bytes)
+
+
+def makes_room(reasons: Collection[str], passing: Collection[str]) -> bool:
+    """Whether a checkpoint with these reasons to keep it goes some day by the rules; one that is pinned takes its room beside what they need.
+
+    Args:
+      passing: reasons beside the rules that end by themselves.
+    """
+    return not reasons or any(reason in _PERIODS or reason == "last" or reason in passing for reason in reasons)
 
 
 def plain_keep(keep: Keep) -> int | dict[str, int]:

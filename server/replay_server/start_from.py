@@ -11,7 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -21,13 +21,15 @@ from replay_server.config import CheckpointSection
 from replay_server.errors import CheckpointError
 from replay_server.files import RECORD_FILES, read_records
 from replay_server.folder_lock import utc
-from replay_server.store import Checkpoint, CheckpointStore, find_missing, number_of, read_checkpoint
-from replay_server.uploads import FETCHED, Fetching, look
+from replay_server.store import Checkpoint, CheckpointStore, CopyOfOlder, find_missing, number_of, read_checkpoint
+from replay_server.tables import TableConfig
+from replay_server.uploads import FETCHED, BucketContents, Fetching, look
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.buckets import BucketPath, path_of
 
 _EXPECTED = "expected a checkpoint's number, or a date or time such as 2026-11-17 or 2026-11-17T08:30"
 _MOST_NAMED = 12
+_CLOCK = re.compile(r"[T ](\d\d)(?::?(\d\d)(?::?(\d\d)([.,]\d+)?)?)?")
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class OlderStart:
     Attributes:
       text: as it was typed.
       number: of the checkpoint; None where a time says which.
-      until: the newest one that was written before this Unix time; None where the number says which.
+      until: the newest one that was written before this Unix time, where that of all it names ends; None where the number says which.
     """
 
     text: str
@@ -48,11 +50,25 @@ class OlderStart:
         """That there is none."""
         if self.until is None:
             return f"there is no checkpoint {self.number}"
-        return f"no checkpoint that was written up to {utc(self.until)} is kept"
+        return f"no checkpoint that was written before {utc(self.until)} is kept"
+
+
+@dataclass(frozen=True)
+class OlderCheckpoint:
+    """The checkpoint that `--start-from` means.
+
+    Attributes:
+      unread: why each newer one was passed over that does not say when it was written, where a time is asked for.
+    """
+
+    checkpoint: Checkpoint
+    unread: tuple[str, ...] = ()
 
 
 def parse_start(text: str) -> OlderStart:
-    """What a text asks for: a number or a name as in lists, or a date or time of ISO 8601. A date means all of that day, a time without a zone UTC.
+    """What a text asks for: a number or a name as in lists, or a date or time of ISO 8601.
+
+    A date means all of that day, a time all of the hour, minute or second that it names, since lists show whole seconds; without a zone it is UTC.
 
     Raises:
       ConfigError: neither.
@@ -67,44 +83,63 @@ def parse_start(text: str) -> OlderStart:
         if re.match(r"\d{4}-(\d\d|W\d\d)-\d", written):
             # Python 3.10 knows no Z.
             moment = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", written))
-            return OlderStart(
-                text, until=(moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
-            )
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+            return OlderStart(text, until=(moment + _named_by(written)).timestamp())
     except (ValueError, OverflowError) as error:
         raise ConfigError(f'--start-from "{text}": {_EXPECTED} ({error})') from error
     raise ConfigError(f'--start-from "{text}": {_EXPECTED}')
 
 
-def find_older(start: OlderStart, store: CheckpointStore, section: CheckpointSection) -> Checkpoint:
+def _named_by(written: str) -> timedelta:
+    """How much of time a text names: the unit of its last part."""
+    parts = _CLOCK.search(written)
+    hours, minutes, seconds, fraction = (None,) * 4 if parts is None else parts.groups()
+    if fraction:
+        return timedelta(microseconds=1)
+    return timedelta(seconds=1) if seconds else timedelta(minutes=1) if minutes else timedelta(hours=1 if hours else 24)
+
+
+def find_older(start: OlderStart, store: CheckpointStore, section: CheckpointSection) -> OlderCheckpoint:
     """The checkpoint that is asked for: of the folder, else of `checkpoints.upload`, where it may be kept for longer. Reads manifests only.
 
     Raises:
       CheckpointError: there is none; says which there are.
       CheckpointUnreadable: the folder or the bucket cannot be read.
     """
-    local = [
-        Checkpoint(listed.number, listed.folder, listed.manifest)
-        for listed in store.listed()
-        if listed.manifest is not None
-    ]
+    listed = store.listed()
+    local = [Checkpoint(row.number, row.folder, row.manifest) for row in listed if row.manifest is not None]
     if start.number is not None and (broken := store.kept / f"{start.number:06d}").is_dir():
-        return Checkpoint(start.number, broken, store.manifest_of(broken))
-    uploaded = [] if section.upload is None else _uploaded(section.upload, local)
+        return OlderCheckpoint(Checkpoint(start.number, broken, store.manifest_of(broken)))
+    there = BucketContents() if section.upload is None else look(_bucket(section.upload))
+    # Of those in the bucket, the ones that are not in the folder; their numbers may differ from the folder's.
+    here = {checkpoint.manifest.xxh3 for checkpoint in local}
+    uploaded = [checkpoint for checkpoint in there.whole if checkpoint.manifest.xxh3 not in here]
+    unread: list[tuple[Path, str]] = [(row.folder, row.problem) for row in listed if row.manifest is None]
+    unread += [*there.broken, *there.newer]
     candidates = sorted((*local, *uploaded), key=lambda checkpoint: checkpoint.manifest.created, reverse=True)
     for checkpoint in candidates:
-        if checkpoint.number == start.number or (
-            start.until is not None and checkpoint.manifest.created <= start.until
-        ):
-            return checkpoint
-    raise CheckpointError(f"--start-from {start.text}: {start.missing()}{_there_are(candidates)}")
+        if checkpoint.number == start.number:
+            return OlderCheckpoint(checkpoint)
+        if start.until is not None and checkpoint.manifest.created < start.until:
+            return OlderCheckpoint(checkpoint, _unread_after(checkpoint, unread))
+    reasons = (f"; {reason}" for path, reason in unread if start.number in (None, number_of(path)))
+    raise CheckpointError(f"--start-from {start.text}: {start.missing()}{_there_are(candidates)}{''.join(reasons)}")
 
 
-def _uploaded(place: str, local: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Those of a bucket that are not in the folder; their numbers may differ from the folder's."""
-    here = {checkpoint.manifest.xxh3 for checkpoint in local}
+def _unread_after(chosen: Checkpoint, unread: Sequence[tuple[Path, str]]) -> tuple[str, ...]:
+    """Why those were passed over that may have been written after the chosen one: numbers say so within a folder or a bucket only."""
+    is_there = isinstance(chosen.folder, BucketPath)
+    return tuple(
+        f"{reason}; it does not say when it was written, and is passed over"
+        for path, reason in unread
+        if number_of(path) > chosen.number or isinstance(path, BucketPath) != is_there
+    )
+
+
+def _bucket(place: str) -> BucketPath:
     bucket = path_of(place)
     assert isinstance(bucket, BucketPath)
-    return [checkpoint for checkpoint in look(bucket).whole if checkpoint.manifest.xxh3 not in here]
+    return bucket
 
 
 def _there_are(candidates: Sequence[Checkpoint]) -> str:
@@ -120,7 +155,7 @@ def verified_older(
     section: CheckpointSection,
     stopped: Callable[[], bool] = lambda: False,
     copy: Path | None = None,
-) -> Iterator[Checkpoint]:
+) -> Iterator[OlderCheckpoint]:
     """The checkpoint that is asked for, after comparing every file with its manifest.
 
     Args:
@@ -131,14 +166,15 @@ def verified_older(
       CheckpointError: as `find_older`, or it is not valid. Nothing was moved.
     """
     try:
-        checkpoint = find_older(start, store, section)
-        if not isinstance(checkpoint.folder, BucketPath):
-            yield read_checkpoint(checkpoint.folder)
+        older = find_older(start, store, section)
+        folder = older.checkpoint.folder
+        if not isinstance(folder, BucketPath):
+            yield replace(older, checkpoint=read_checkpoint(folder))
             return
         copy = copy or store.folder / FETCHED
         shutil.rmtree(copy, ignore_errors=True)
         try:
-            yield Fetching(copy, stopped=stopped).checkpoint(checkpoint.folder)
+            yield replace(older, checkpoint=Fetching(copy, stopped=stopped).checkpoint(folder))
         finally:
             shutil.rmtree(copy, ignore_errors=True)
     except CheckpointError as error:
@@ -157,6 +193,60 @@ def passed_over(chosen: Checkpoint, store: CheckpointStore) -> list[Path]:
     ]
 
 
+@dataclass(frozen=True)
+class OlderPlan:
+    """What a start from an older checkpoint does with those of the folder.
+
+    Attributes:
+      newer: those that are passed over, newest first.
+      pins: of these, what is pinned.
+      continues: whether the newest is what an earlier start from the same one has written, and nothing came since: the start takes that.
+    """
+
+    newer: tuple[Path, ...]
+    pins: tuple[Path, ...]
+    continues: bool
+
+
+def plan_older(chosen: Checkpoint, store: CheckpointStore, config: str, left: Path | None = None) -> OlderPlan:
+    """Plans a start; nothing is moved.
+
+    What a supervisor starts again and again with --start-from must not push out all others with copies of one, nor pin the copies.
+
+    Args:
+      config: see `hash_config`.
+      left: what Reverb had finished before a kill, where it is not adopted yet: it will be the newest.
+    """
+    newer = (*(() if left is None else (left,)), *passed_over(chosen, store))
+    if not newer:
+        return OlderPlan((), (), continues=False)
+    copies = [copy for copy in store.copies() if copy.source == chosen.manifest.xxh3]
+    number = number_of(newer[0]) if left is None else store.next_number()
+    if any((copy.number, copy.config) == (number, config) for copy in copies) and (left or _is_whole(newer[0])):
+        return OlderPlan(newer, (), continues=True)
+    if is_same_state(chosen, newer[0]):
+        # An earlier release notes no copies, and may have been killed before it had pinned.
+        return OlderPlan(newer, tuple(list_to_pin(newer[1:], store)), continues=True)
+    numbers = {copy.number for copy in copies}
+    pins = [left] if left else list_to_pin([path for path in newer if number_of(path) not in numbers], store)
+    return OlderPlan(newer, tuple(pins), continues=False)
+
+
+def hash_config(tables: Sequence[TableConfig], section: CheckpointSection) -> str:
+    """Of all that decides how a checkpoint is fitted: with other tables a start from an older one takes it anew."""
+    return xxhash.xxh3_64_hexdigest(repr((section.unfit_tables, [*tables])).encode())
+
+
+def note_copy(chosen: Checkpoint, store: CheckpointStore, config: str, is_sent: bool) -> None:
+    """Notes which checkpoint is going to be a copy of the chosen one; before it is written, so no kill lets the note be missing.
+
+    Args:
+      is_sent: whether checkpoints are sent to a bucket.
+    """
+    copy = CopyOfOlder(store.next_number(), chosen.manifest.xxh3, config, is_safe_there=not is_sent)
+    store.note_copies([*(before for before in store.copies() if before.number < copy.number), copy])
+
+
 def list_to_pin(newer: Sequence[Path], store: CheckpointStore) -> list[Path]:
     """Of those that are passed over, newest first, what must outlive the rules: the newest that is whole by its manifest and sizes, and what is newer."""
     for place, path in enumerate(newer, 1):
@@ -173,10 +263,19 @@ def is_same_state(chosen: Checkpoint, newest: Path) -> bool:
         # Reverb writes the tables, and so their items, in another order each time.
         if sorted(read_records(chosen.folder / tables)) != sorted(read_records(newest / tables)):
             return False
-        read_checkpoint(newest)
-        return _digest(chosen.folder / items) == _digest(newest / items)
+        return (not newest.name.isdecimal() or _is_whole(newest)) and _digest(chosen.folder / items) == _digest(
+            newest / items
+        )
     except CheckpointError:
         return False
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        read_checkpoint(path)
+    except CheckpointError:
+        return False
+    return True
 
 
 def _digest(records: Path) -> int:

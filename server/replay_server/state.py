@@ -22,8 +22,8 @@ from replay_server.logs import bytes_in, under_way
 from replay_server.monitor import Monitor
 from replay_server.recorder import Recorder
 from replay_server.restore import Start
-from replay_server.retention import DiskNeed, disk_need
-from replay_server.store import CheckpointStore, LeftOut, ListedCheckpoint
+from replay_server.retention import DiskNeed, disk_need, makes_room
+from replay_server.store import PASSING, CheckpointStore, LeftOut, ListedCheckpoint
 from replay_server.tables import TableConfig
 from replay_server.uploads import Uploads
 from rlds2reverb.wire.messages import is_own
@@ -91,7 +91,9 @@ class ServerState:
         """What the checkpoints that are kept take on disk; None before the first, or where the folder cannot be listed."""
         newest, space = self.checkpoints.newest(), self.checkpoints.space()
         try:
-            sizes = [bytes_in(path) for path in self.store.paths()]
+            paths = self.store.paths()
+            reasons = self.store.reasons_to_keep(paths)
+            sizes = [bytes_in(path) for path, words in zip(paths, reasons, strict=True) if makes_room(words, PASSING)]
         except CheckpointError:
             return None
         if newest is None:

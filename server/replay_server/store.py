@@ -19,7 +19,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,11 +54,14 @@ LEFT_OUT = "LEFT_OUT.json"
 LEFT_OUT_NAME = "-left-out-"  # names in SET_ASIDE are NUMBER-left-out-DATE: when a start left items out
 
 UNREAD = "cannot be read now"  # why one is kept whose time no rule can ask for
+SENDING = "being sent"
+PASSING = (SENDING, "newest")  # reasons that end by themselves
 NEWEST = "newest"  # in `CheckpointStore.held`: the newest good checkpoint
 
 MOST_BYTES = 1 << 24  # of a manifest and of a LEFT_OUT, which have a line per table
 _PARTIAL = ".partial"
-_PINNED = ".keep"
+PINNED = ".keep"  # beside a checkpoint, after its name
+_COPIES, _MOST_COPIES = "COPIES.json", 100
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -145,7 +148,12 @@ def find_missing(checkpoint: Checkpoint) -> str:
 
 def list_numbered(folder: Path) -> list[Path]:
     """The checkpoints in a folder, newest first; not verified."""
-    return sorted((path for path in list_folder(folder) if path.name.isdecimal()), key=number_of, reverse=True)
+    return numbered_of(list_folder(folder))
+
+
+def numbered_of(entries: Iterable[Path]) -> list[Path]:
+    """Those of a folder's entries that are checkpoints, newest first."""
+    return sorted((path for path in entries if path.name.isdecimal()), key=number_of, reverse=True)
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -191,6 +199,22 @@ def number_of(path: Path) -> int:
     """Number of a checkpoint, kept or set aside; 0 for anything else."""
     digits = path.name.partition("-")[0]
     return int(digits) if digits.isdecimal() else 0
+
+
+class CopyOfOlder(msgspec.Struct, frozen=True):
+    """A checkpoint that a start from an older one writes before it is ready.
+
+    Attributes:
+      number: its own.
+      source: `xxh3` of the older one's manifest.
+      config: hash of the tables to which that was fitted.
+      is_safe_there: whether what was passed over in the bucket is pinned there; True where nothing is sent to one.
+    """
+
+    number: int
+    source: str
+    config: str
+    is_safe_there: bool = True
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -332,13 +356,13 @@ class CheckpointStore:
         """Keeps a checkpoint from being pruned until someone removes the file NUMBER.keep; whether it was not pinned before."""
         self.guard()
         is_new = not self.is_pinned(path)
-        path.with_name(path.name + _PINNED).touch()
+        path.with_name(path.name + PINNED).touch()
         sync(path.parent)
         return is_new
 
     def unpin(self, path: Path) -> None:
         self.guard()
-        path.with_name(path.name + _PINNED).unlink(missing_ok=True)
+        path.with_name(path.name + PINNED).unlink(missing_ok=True)
 
     def note_left_out(self, checkpoint: Checkpoint, left_out: Sequence[LeftOut]) -> Path | None:
         """Notes what this start has not restored from its checkpoint, in place of what earlier starts from it noted.
@@ -417,7 +441,7 @@ class CheckpointStore:
         """
         if not (checkpoint / DONE).is_file():
             raise CheckpointError(f"{checkpoint}: Reverb returned it without its {DONE} file; is the folder its own?")
-        number = 1 + max(self.highest, *(number_of(path) for path in (*self.paths(), *list_folder(self._set_aside))), 0)
+        number = self.next_number()
         try:
             self.guard()
             files = {name: verified_entry(checkpoint / name) for name in (*RECORD_FILES, DONE)}
@@ -436,6 +460,30 @@ class CheckpointStore:
         self.highest = number
         return Checkpoint(number, final, manifest)
 
+    def next_number(self) -> int:
+        """Of the checkpoint that is adopted next."""
+        return 1 + max(self.highest, *(number_of(path) for path in (*self.paths(), *list_folder(self._set_aside))), 0)
+
+    def copies(self) -> list[CopyOfOlder]:
+        """The checkpoints that starts from older ones have written or were about to, oldest first; none where that cannot be read."""
+        try:
+            return msgspec.json.decode(read_small(self.folder / _COPIES, MOST_BYTES), type=list[CopyOfOlder])
+        except (CheckpointError, msgspec.DecodeError, UnicodeDecodeError):
+            return []
+
+    def note_copies(self, copies: Sequence[CopyOfOlder]) -> None:
+        self.guard()
+        write_synced(self.folder / _COPIES, msgspec.json.format(msgspec.json.encode(copies[-_MOST_COPIES:])))
+
+    def forget_unwritten(self) -> None:
+        """Forgets a copy that was never written: the checkpoint that gets its number now is none."""
+        paths, copies = self.readable(), self.copies()
+        if paths is not None:
+            newest = max(map(number_of, paths), default=0)
+            written = [copy for copy in copies if copy.number <= newest]
+            if written != copies:
+                self.note_copies(written)
+
     @contextmanager
     def using(self, path: Path) -> Iterator[None]:
         """Keeps a checkpoint from being pruned while the block runs."""
@@ -449,7 +497,7 @@ class CheckpointStore:
                 self._in_use.remove(number)
 
     def is_pinned(self, path: Path) -> bool:
-        return path.with_name(path.name + _PINNED).exists()
+        return path.with_name(path.name + PINNED).exists()
 
     def reasons_to_keep(self, paths: Sequence[Path], given_way: Sequence[Path] = ()) -> list[tuple[str, ...]]:
         """Why each of these checkpoints, newest first, is kept: rules of `keep`, "pinned", words of `held`, "being sent"; () for no reason.
@@ -499,7 +547,7 @@ class CheckpointStore:
         pinned = ("pinned",) if self.is_pinned(path) else ()
         # That it is the newest good one needs no words where a rule keeps it.
         held = (self.held[number],) if number in self.held and (self.held[number] != NEWEST or not rules) else ()
-        return (*rules, *pinned, *held, *(("being sent",) if number in self._in_use else ()))
+        return (*rules, *pinned, *held, *((SENDING,) if number in self._in_use else ()))
 
     def _time_of(self, path: Path) -> float | None:
         """When a checkpoint was written; None for a broken one, which does not say. Raises `CheckpointUnreadable`: it cannot be asked now."""

@@ -2,6 +2,7 @@
 
 ```
 PLACE/generations/000012/   tables.tfrecord items.tfrecord chunks.tfrecord DONE, and last of all MANIFEST.json
+PLACE/generations/000012.keep   beside a checkpoint that no rule removes, until somebody removes this object
 PLACE/OWNER.json            the server that sends there
 ```
 
@@ -61,11 +62,13 @@ from replay_server.retention import Keep, keep_of, kept_because, plain_keep
 from replay_server.store import (
     CHECKPOINTS,
     MOST_BYTES,
+    PINNED,
     Checkpoint,
     CheckpointStore,
     decode_manifest,
     list_numbered,
     number_of,
+    numbered_of,
     read_checkpoint,
 )
 from rlds2reverb.errors import Rlds2ReverbError, StorageError
@@ -126,12 +129,14 @@ class BucketContents:
       broken: those that have a manifest and are not whole, newest first, and why.
       unfinished: those without a manifest.
       newer: those that only a newer release reads, newest first, and what that is. They stay as they are.
+      pinned: numbers that have an object NUMBER.keep: no rule removes these, and they do not count.
     """
 
     whole: tuple[Checkpoint, ...] = ()
     broken: tuple[tuple[BucketPath, str], ...] = ()
     unfinished: tuple[BucketPath, ...] = ()
     newer: tuple[tuple[BucketPath, str], ...] = ()
+    pinned: frozenset[int] = frozenset()
 
     @property
     def newest_number(self) -> int:
@@ -140,7 +145,7 @@ class BucketContents:
 
     @property
     def complete(self) -> list[BucketPath]:
-        """The checkpoints that have a manifest, and that this release may remove."""
+        """The checkpoints that have a manifest that this release reads."""
         return [*(_in_bucket(checkpoint.folder) for checkpoint in self.whole), *(path for path, _ in self.broken)]
 
 
@@ -154,7 +159,9 @@ def look(place: BucketPath) -> BucketContents:
     broken: list[tuple[BucketPath, str]] = []
     unfinished: list[BucketPath] = []
     newer: list[tuple[BucketPath, str]] = []
-    for path in map(_in_bucket, list_numbered(place / CHECKPOINTS)):
+    entries = list_folder(place / CHECKPOINTS)
+    pinned = frozenset(int(path.stem) for path in entries if path.suffix == PINNED and path.stem.isdecimal())
+    for path in map(_in_bucket, numbered_of(entries)):
         if not _has_manifest(path):
             unfinished.append(path)
             continue
@@ -166,7 +173,7 @@ def look(place: BucketPath) -> BucketContents:
             raise
         except CheckpointError as error:
             broken.append((path, str(error)))
-    return BucketContents(tuple(whole), tuple(broken), tuple(unfinished), tuple(newer))
+    return BucketContents(tuple(whole), tuple(broken), tuple(unfinished), tuple(newer), pinned)
 
 
 def owner(place: BucketPath) -> PlaceOwner | None:
@@ -359,6 +366,11 @@ def continues_place(section: CheckpointSection) -> bool:
     return path_of(section.upload) == path_of(section.start_from)
 
 
+def may_take_over(section: CheckpointSection, store: CheckpointStore) -> bool:
+    """Whether a start from a checkpoint of the place that it sends to continues for the server that sent it: a folder that has sent to another place does not."""
+    return continues_place(section) or not stands_at(store.folder / UPLOAD_ID)
+
+
 def _is_new(place: BucketPath, fetching: Fetching) -> bool:
     """Whether no checkpoint was ever sent to a place.
 
@@ -540,6 +552,7 @@ class Uploads:
             self._log.warning("unfinished checkpoint removed", path=str(path), meaning="it was not sent to its end")
         newest = next(iter(self.store.paths()), None)
         if newest is not None:
+            self._pin_passed_over(there)
             manifest = self._manifest(newest)
             sent = next((checkpoint for checkpoint in there.whole if checkpoint.manifest.xxh3 == manifest.xxh3), None)
             if sent is None:
@@ -559,6 +572,19 @@ class Uploads:
             if not waiting:
                 self._over.set()
         self._rotate(there)
+
+    def _pin_passed_over(self, there: BucketContents) -> None:
+        """Before what a start from an older checkpoint has written is sent: pins the newest that is here, which rules would remove some day."""
+        copies = self.store.copies()
+        sources = {copy.source for copy in copies if not copy.is_safe_there}
+        if not sources:
+            return
+        newest = next(iter(there.whole), None)
+        if newest is not None and newest.manifest.xxh3 not in sources:
+            path = self.place / CHECKPOINTS / f"{newest.folder.name}{PINNED}"
+            path.upload_bytes(b"")
+            self._log.warning("checkpoint pinned that a start passed over", number=newest.number, path=str(path))
+        self.store.note_copies([msgspec.structs.replace(copy, is_safe_there=True) for copy in copies])
 
     def _manifest(self, path: Path) -> Any:
         try:
@@ -605,20 +631,21 @@ class Uploads:
 
     def _rotate(self, there: BucketContents) -> None:
         """Removes those that no rule keeps, once a newer one is there; broken ones when they are older than all that are kept."""
-        reasons = kept_because([checkpoint.manifest.created for checkpoint in there.whole], self.keep)
-        kept = [checkpoint for checkpoint, rules in zip(there.whole, reasons, strict=True) if rules]
-        surplus = {checkpoint.number for checkpoint, rules in zip(there.whole, reasons, strict=True) if not rules}
+        ruled = [checkpoint for checkpoint in there.whole if checkpoint.number not in there.pinned]
+        reasons = kept_because([checkpoint.manifest.created for checkpoint in ruled], self.keep)
+        kept = [checkpoint for checkpoint, rules in zip(ruled, reasons, strict=True) if rules]
+        surplus = {checkpoint.number for checkpoint, rules in zip(ruled, reasons, strict=True) if not rules}
         if not surplus and len(kept) < self.keep.most:
             return
         oldest = kept[-1].number
-        broken = {number_of(path) for path, _ in there.broken}
+        broken = {number_of(path) for path, _ in there.broken} - there.pinned
         for path in there.complete:
             if number_of(path) in surplus or (number_of(path) in broken and number_of(path) < oldest):
                 self._claim()
                 self._remove(path)
                 self._log.debug("checkpoint removed", path=str(path))
         with self._lock:
-            self.state = replace(self.state, count=len(kept))
+            self.state = replace(self.state, count=len(there.whole) - len(surplus))
 
     def _remove(self, path: BucketPath) -> None:
         """Removes what is there of a checkpoint, its manifest first."""
@@ -680,8 +707,12 @@ def uploads_of(section: CheckpointSection, store: CheckpointStore) -> Uploads | 
     return Uploads(store, _in_bucket(path_of(section.upload)), keep_of(section.upload_keep or section.keep))
 
 
-def check_place(section: CheckpointSection) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """What `--check` says of `checkpoints.upload`: what is there, and what is wrong. Writes an object, and removes it."""
+def check_place(section: CheckpointSection, takes_place: bool = False) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """What `--check` says of `checkpoints.upload`: what is there, and what is wrong. Writes an object, and removes it.
+
+    Args:
+      takes_place: whether the start takes over the place, with a checkpoint of it.
+    """
     place = _in_bucket(path_of(str(section.upload)))
     document: dict[str, Any] = {
         "upload": str(place),
@@ -698,6 +729,7 @@ def check_place(section: CheckpointSection) -> tuple[Mapping[str, Any], tuple[st
             "items": checkpoint.item_count,
             "bytes": checkpoint.bytes,
             "written": utc(checkpoint.manifest.created),
+            **({"kept": "pinned"} if checkpoint.number in there.pinned else {}),
         }
         for checkpoint in there.whole
     ]
@@ -709,7 +741,7 @@ def check_place(section: CheckpointSection) -> tuple[Mapping[str, Any], tuple[st
         mine = ""
         with suppress(CheckpointError):
             mine = read_small(own, _MOST_OWNER_BYTES).decode("ascii", "replace").strip()
-        if mine != before.folder and not continues_place(section):
+        if mine != before.folder and not takes_place and not continues_place(section):
             notes.append(_taken_words(place, before))
     probe = place / f"check-{secrets.token_hex(8)}"
     try:

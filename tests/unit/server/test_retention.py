@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from replay_server import store as stores
-from replay_server.config import decode
+from replay_server.config import CheckpointSection, decode
 from replay_server.errors import CheckpointNewer, CheckpointUnreadable
-from replay_server.retention import Keep, disk_need, keep_of, kept_because, plain_keep
-from replay_server.store import CheckpointStore
+from replay_server.restore import outlook
+from replay_server.retention import Keep, disk_need, keep_of, kept_because, makes_room, plain_keep
+from replay_server.store import PASSING, CheckpointStore
 
 from rlds2reverb.errors import ConfigError
 from tests.unit.server.test_store import opened, write_checkpoint
@@ -71,7 +72,8 @@ def test_what_is_removed_now_would_be_removed_later_too(times: list[int | None],
     [
         (3, 3),
         ({"last": 2, "daily": 7}, {"last": 2, "daily": 7}),
-        ({"hourly": 1}, {"last": 1, "hourly": 1}),
+        ({"hourly": 1}, {"last": 3, "hourly": 1}),
+        ({}, 3),
         ({"last": 4}, 4),
     ],
 )
@@ -85,6 +87,8 @@ def test_a_config_keeps_a_number_or_by_rules(keep: object, plain: object) -> Non
 def test_rules_that_make_no_sense_are_refused_with_their_path(keep: object) -> None:
     with pytest.raises(ConfigError, match=r"\$\.checkpoints\.keep") as error:
         decode({"tables": [{"name": "t"}], "checkpoints": {"keep": keep}}, "c")
+    if keep == "3":
+        assert "Expected a number, or rules such as `{last: 3, daily: 7}`, got `str`" in str(error.value)
     if keep == {"monthly": 3}:
         assert "there are last, hourly, daily, weekly" in str(error.value)
 
@@ -154,6 +158,20 @@ def test_a_list_says_of_each_checkpoint_what_is_wrong_with_it(tmp_path: Path) ->
     assert "0 bytes, expected" in documents[short]["problem"]
     assert documents[bare]["created"] is None
     assert msgspec.json.encode(list(documents.values()))
+
+
+def test_what_is_pinned_takes_its_room_beside_the_rules(tmp_path: Path) -> None:
+    store = opened(tmp_path, 2)
+    for time in (10, 20, 30, 40):
+        write(store, float(time))
+    store.pin(store.kept / "000002")
+    store.held = {1: "started from"}
+    assert [makes_room(listed.kept, PASSING) for listed in store.listed()] == [True, True, False, False]
+    store.pin(store.kept / "000001")
+    before = outlook(CheckpointSection(folder=str(tmp_path), keep=2), []).need
+    (store.kept / "000004" / "MANIFEST.json").write_bytes(b"?")
+    assert "0 bytes if each" not in outlook(CheckpointSection(folder=str(tmp_path), keep=2), []).need
+    assert "; 0 bytes more than now" not in before
 
 
 def test_what_is_kept_is_told_before_the_disk_is_full() -> None:

@@ -17,9 +17,10 @@ from replay_server.choosing import find_start
 from replay_server.config import CheckpointSection, decode
 from replay_server.errors import CannotKeepError, CheckpointError, CheckpointUnreadable, StartStopped
 from replay_server.files import MANIFEST
-from replay_server.restore import outlook
+from replay_server.restore import outlook, prepare
 from replay_server.retention import Keep
-from replay_server.store import CheckpointStore, decode_manifest
+from replay_server.start_from import OlderStart
+from replay_server.store import CheckpointStore, CopyOfOlder, decode_manifest, read_manifest
 from replay_server.tables import TableConfig
 from replay_server.uploads import (
     FETCHED,
@@ -316,6 +317,43 @@ def test_a_start_from_the_place_that_it_sends_to_continues_for_the_one_before(
     objects.forget()
     with pytest.raises(CheckpointError, match="checkpoint 3 was sent there"), start_from(section, tmp_path / FETCHED):
         pass
+
+
+def test_a_start_from_an_older_checkpoint_of_its_place_takes_it_over_into_a_new_folder(
+    store: CheckpointStore, place: BucketPath, tmp_path: Path
+) -> None:
+    sent(store, place, 1, 2).finish(60)
+    tables, older = [TableConfig("one")], OlderStart("1", 1)
+    for folder, is_new in ((opened(tmp_path / "new"), True), (opened(tmp_path / "sent elsewhere"), False)):
+        if not is_new:
+            (folder.folder / UPLOAD_ID).write_text("another")
+        section = CheckpointSection(folder=str(folder.folder), upload=str(place))
+        takes_place = outlook(section, tables, older).takes_place
+        assert (takes_place, check_place(section, takes_place)[1] == ()) == (is_new, is_new)
+        prepare(folder, section, tables, older=older)
+        id_before = (store.folder / UPLOAD_ID).read_text()
+        assert (folder.folder / UPLOAD_ID).read_text() == (id_before if is_new else "another")
+    sent(opened(tmp_path / "new"), place, 9).finish(60)
+    assert whole(place)[0] == 3
+
+
+def test_a_place_keeps_what_a_start_from_an_older_checkpoint_has_passed_over(
+    store: CheckpointStore, place: BucketPath
+) -> None:
+    sent(store, place, 1, 2, 3).finish(60)
+    source = read_manifest(store.kept / "000001").xxh3
+    store.note_copies([CopyOfOlder(4, source, "", is_safe_there=False)])
+    uploads = sent(opened(store.folder), place, 4, 5, keep=1)
+    wait_until(lambda: uploads.state.count == 2)
+    assert (whole(place), look(place).pinned) == ([5, 3], {3})
+    assert [copy.is_safe_there for copy in store.copies()] == [True]
+    section = CheckpointSection(folder=str(store.folder), upload=str(place))
+    assert [row.get("kept") for row in check_place(section)[0]["uploaded"]] == [None, "pinned"]
+    (place / GENERATIONS / "000003.keep").remove()
+    uploads.note(add(store, 6))
+    wait_until(lambda: not uploads.state.waiting and uploads.state.count == 1)
+    assert whole(place) == [6]
+    uploads.finish(60)
 
 
 def test_a_first_start_that_sent_none_to_its_end_is_one_again(
