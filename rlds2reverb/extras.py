@@ -43,7 +43,7 @@ _WITH_REVERB = frozenset({"all", "dev", "server", "tf-agents"})
 """Extras that bring dm-reverb, which has packages for Linux on x86-64 alone."""
 
 LEFT_OUT = "RLDS2REVERB_LEFT_OUT"
-"""A variable of our images, where pip is not the way: which image has what this one leaves out."""
+"""A variable of our images and of the environments of `--python`, where pip is not the way: how to go on without what they leave out."""
 
 _SYSTEMS = {"darwin": "macOS", "linux": "Linux", "win32": "Windows"}
 
@@ -73,7 +73,7 @@ def how_to_install(*extras: str) -> str:
             "that library exists for Linux and for Macs with ARM processors only; have the dataset written as TFRecords"
         )
     if (instead := os.environ.get(LEFT_OUT)) and ON_ANY_PYTHON.issuperset(extras):
-        return f"this image leaves that library out; {instead}"
+        return f"this installation leaves that library out; {instead}"
     running = sys.version_info[:2]
     with_reverb = not _WITH_REVERB.isdisjoint(extras)
     if ON_ANY_PYTHON.issuperset(extras) or (running in PYTHONS and (reverb_exists() or not with_reverb)):

@@ -72,7 +72,7 @@ def command(
       3  the server could not start, or with --check would not
     """
     if version is not None:
-        become(version, context)
+        become(version, context, exit_code=3)
     if not check:
         require_reverb(context, exit_code=3)
     with needing("serve --check", "server-config", ConfigError) if check else needing("serve", "server", ConfigError):

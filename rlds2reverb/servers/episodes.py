@@ -414,5 +414,10 @@ def _decode(record: bytes, kind: Any, where: str) -> Any:
         if refusal := VERSION.refusal(where, msgspec.json.decode(text, type=_Head).format):
             raise WireError(refusal)
         return _from_json(text, kind)
-    except (DecompressionError, msgspec.DecodeError, ValueError) as error:  # of the value that is none, JSON, or UTF-8
+    except (
+        DecompressionError,
+        msgspec.DecodeError,
+        ValueError,
+        RecursionError,
+    ) as error:  # no value, JSON or UTF-8, or too deep
         raise WireError(f"{where}: {len(record)} bytes that are no record ({error})") from error

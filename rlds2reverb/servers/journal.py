@@ -211,6 +211,6 @@ def _decode(record: bytes, address: str) -> JournalEntry:
         if refusal := VERSION.refusal(where, head.format, head.program):
             raise WireError(refusal)
         entry = msgspec.json.decode(record, type=JournalEntry)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"{where}: {record[:80]!r} is no entry ({error})") from error
     return msgspec.structs.replace(entry, server=address)

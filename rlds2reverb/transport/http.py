@@ -268,7 +268,7 @@ class ServerHttp:
         if answer.status != HTTPStatus.OK:
             try:
                 why = msgspec.json.decode(answer.body, type=_Refusal).error
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 why = f"HTTP {answer.status} {answer.reason}; is this the replay server's HTTP address?"
             is_busy = answer.status == HTTPStatus.SERVICE_UNAVAILABLE
             raise TransportError(f"{self.url}: no checkpoint: {why}", retryable=is_busy)

@@ -388,7 +388,7 @@ def decode_owner(record: bytes | None) -> FolderOwner | None:
     """The owner in a record; None without a record, or in a damaged one."""
     try:
         return None if record is None else msgspec.json.decode(record, type=FolderOwner)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

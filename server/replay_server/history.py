@@ -174,7 +174,7 @@ def decode(data: bytes) -> History:
         if refusal := VERSION.refusal(HISTORY, head.format, head.program):
             raise (NewerHistory if VERSION.is_newer(head.format) else CheckpointError)(refusal)
         file = msgspec.json.decode(data, type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"not a history ({error})") from error
     if file.xxh3 != _digest(file.history, file.program):
         raise CheckpointError("a history that was changed since it was written")

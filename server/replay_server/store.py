@@ -185,7 +185,7 @@ def decode_manifest(data: bytes, folder: Path) -> Manifest:
         if refusal := VERSION.refusal(folder / MANIFEST, head.format, head.program):
             raise (CheckpointNewer if VERSION.is_newer(head.format) else CheckpointError)(refusal)
         manifest = msgspec.json.decode(data, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"{folder / MANIFEST}: not a manifest ({error})") from error
     if manifest.xxh3 != manifest.digest():
         raise CheckpointError(f"{folder / MANIFEST}: changed since it was written")
@@ -399,7 +399,7 @@ class CheckpointStore:
         for path in paths:
             try:
                 rows = msgspec.json.decode(read_small(path / LEFT_OUT, MOST_BYTES), type=list[LeftOut])
-            except (CheckpointError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (CheckpointError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 rows = [LeftOut("", 0, f"{LEFT_OUT} there cannot be read ({error})")]
             left_out += [msgspec.structs.replace(row, folder=str(path)) for row in rows]
         return left_out

@@ -198,7 +198,7 @@ def decode_owner(record: bytes, path: Path) -> PlaceOwner | None:
         if OWNER_VERSION.is_newer(head.format):
             raise CheckpointNewer(OWNER_VERSION.refusal(path, head.format, head.program))
         return msgspec.json.decode(record, type=PlaceOwner)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -10,17 +10,19 @@ import importlib
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from cramjam import snappy
+from replay_server import history, uploads
 from replay_server.errors import CheckpointError, CheckpointNewer
 from replay_server.folder_lock import decode_owner
 from replay_server.history import HISTORY, History, HistoryFile
 from replay_server.restore import choose
-from replay_server.store import CheckpointStore, Manifest
+from replay_server.store import CheckpointStore, Manifest, decode_manifest
 
 import rlds2reverb
 from rlds2reverb.errors import ConfigError, WireError
@@ -134,6 +136,26 @@ def test_a_damaged_file_is_refused_and_left_alone(folder: Path, name: str, how: 
     for every in folder.glob(form.file):
         every.write_bytes(damaged)
     assert path.name in check_refused(form, folder) or name in ("history", "checkpoint")
+
+
+@pytest.mark.parametrize("member", ["format", "other"])
+def test_nesting_without_end_is_refused_as_any_garbage_is(member: str) -> None:
+    depth = 200_000
+    data = f'{{"{member}":{"[" * depth}{"]" * depth}}}'.encode()
+    refusals: list[tuple[type[Exception], Callable[[], object]]] = [
+        (CheckpointError, lambda: decode_manifest(data, Path("000001"))),
+        (CheckpointError, lambda: history.decode(data)),
+        (WireError, lambda: journal.entries_of([data], "a:8000")),
+        (
+            WireError,
+            lambda: read_deletions(stored_formats.server_of_lists(bytes(snappy.compress_raw(data)), table=DELETED), 60),
+        ),
+    ]
+    for error, read in refusals:
+        with pytest.raises(error):
+            read()
+    assert uploads.decode_owner(data, Path("OWNER.json")) is None
+    assert decode_owner(data) is None
 
 
 @pytest.mark.parametrize("name", STATES)

@@ -53,7 +53,7 @@ def test_what_is_for_any_python_is_recommended_on_all(running: tuple[int, int]) 
 
 def test_in_an_image_another_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(extras.LEFT_OUT, "take the other")
-    assert how_to_install("parquet") == "this image leaves that library out; take the other"
+    assert how_to_install("parquet") == "this installation leaves that library out; take the other"
     assert "image" not in how_to_install("tfds")
 
 

@@ -252,6 +252,22 @@ def get(port: int, context: ssl.SSLContext) -> str:
                 return answer.read().replace("\r\n", "\n").partition("\n\n")[0]
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_no_session_is_resumed(gateway: Gateway, certificates: Path, version: ssl.TLSVersion) -> None:
+    """It would not be verified again: its certificate may have been taken back."""
+    context = Identity.of(certificates).context()
+    context.minimum_version = context.maximum_version = version
+    session: ssl.SSLSession | None = None
+    for _ in range(2):
+        with socket.create_connection(("localhost", gateway.port), 10) as plain:
+            with context.wrap_socket(plain, server_hostname="localhost", session=session) as secured:
+                secured.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                while secured.recv(1 << 16):
+                    pass
+                assert not secured.session_reused
+                session = secured.session
+
+
 def test_plain_text_gets_no_further_than_nginx(gateway: Gateway, reverb_server: Embedded) -> None:
     before = len(gateway.log_file.read_text())
     with pytest.raises(ServerUnreachable, match="it speaks TLS, and this client plain text"):
@@ -339,6 +355,10 @@ MAY_CALL = {
     "/CN=ada": set[str](),
     "/OU=operators": set[str](),
     "/CN=x,OU=operator": set[str](),  # a name that reads like a role
+    "/OU=reader/OU=operator": set[str](),
+    "/OU=robots/O=lab/OU=reader": set[str](),
+    "/OU=operator+OU=reader": set[str](),
+    "/OU=reader/CN=x,OU=operator": SAMPLES,
 }
 
 

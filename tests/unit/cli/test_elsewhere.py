@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from replay_server import environment
 
 from rlds2reverb import extras
 from rlds2reverb.cli import elsewhere
@@ -36,7 +37,8 @@ def test_beside_a_later_python_an_environment_and_the_container_are_proposed(
     machine: tuple[str, str], run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = tmp_path / "a server.yaml"
-    given = ["--config", str(config), "--set", "http.port=0", "--start-empty"]
+    further = ["--set", "http.port=9000", "--start-empty", "--start-from", "2026-11-17", "--log-format", "json"]
+    given = ["--config", str(config), *further]
     code, out, told = run("serve", *given)
     assert (code, out) == (3, "")
     first, *ways = told.splitlines()
@@ -44,7 +46,13 @@ def test_beside_a_later_python_an_environment_and_the_container_are_proposed(
     assert shlex.split(ways[0]) == ["rlds2reverb", "serve", "--python", "3.11", *given]
     assert ways[1].startswith("  " + CONTAINER.format("", "-p 127.0.0.1:8000:8000"))
     assert f"-v '{config}':/etc/replay/server.yaml:ro" in ways[1]
+    assert "-p 127.0.0.1:9000:9000 " in ways[1]
+    as_run = shlex.split(ways[1].partition(" rlds2reverb-replay rlds2reverb ")[2])
+    assert as_run[:3] == ["serve", "--config", "/etc/replay/server.yaml"]
+    assert sorted(as_run[3:]) == sorted(further)
     assert len(ways) == 2
+    _, _, told = run("serve", "--config", str(config))
+    assert told.endswith(":/var/lib/replay rlds2reverb-replay\n")
     monkeypatch.setattr(elsewhere, "find_uv", lambda: None)
     code, out, told = run("demo", "--json")
     assert code == 2
@@ -65,6 +73,17 @@ def test_on_other_machines_the_container_is(machine: tuple[str, str], run: Run) 
     words = "rlds2reverb-replay rlds2reverb demo --dataset cartpole"
     assert told.splitlines()[-1] == "  " + CONTAINER.format(emulated, f"{emulated}{words}")
     assert "--python" not in told
+
+
+def test_a_server_whose_environment_cannot_be_made_could_not_start(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(environment, "reverb_exists", lambda: True)
+    for cache in (tmp_path / "a:b", tmp_path / "file"):
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("RLDS2REVERB_CACHE", str(cache))
+        code, _, told = run("serve", "--config", "server.yaml", "--python", "3.11")
+        assert (code, cache.name in told) == (3, True)
 
 
 def test_an_unknown_python_is_refused(run: Run) -> None:

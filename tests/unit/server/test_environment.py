@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from packaging.requirements import Requirement
 from replay_server import environment
 from replay_server.environment import keep_libraries, link_package, python_of
 
+import rlds2reverb
 from rlds2reverb import extras
 from rlds2reverb.errors import ConfigError
 from tests.support.project import ROOT, project
@@ -34,6 +36,8 @@ import json, os, pathlib, sys
 log, gate, failure = {log!r}, {gate!r}, {failure!r}
 with open(log, "a") as file:
     file.write(json.dumps(sys.argv[1:]) + chr(10))
+with open(log + ".settings", "a") as file:
+    file.write(json.dumps([os.getcwd(), os.path.exists("pyproject.toml"), dict(os.environ)]) + chr(10))
 if "-c" in sys.argv:
     sys.exit(0)
 if "install" not in sys.argv:
@@ -67,6 +71,10 @@ class Installer:
         values = {"log": str(self.log), "gate": str(self.gate), "failure": failure, "script": self.script}
         self.program.write_text(STAND_IN.format(python=sys.executable, **values))
         self.program.chmod(0o755)
+
+    def settings(self) -> list[tuple[str, bool, dict[str, str]]]:
+        """Of each call: the current folder, whether a project is there, the variables."""
+        return [json.loads(line) for line in Path(f"{self.log}.settings").read_text().splitlines()]
 
     def calls(self) -> list[list[str]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
@@ -226,8 +234,8 @@ def test_another_version_of_the_package_has_the_same_environment(
     servers: Path, uv: Installer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python, links = make(servers), link_package(servers)
-    number = metadata.version("rlds2reverb")
-    monkeypatch.setattr(metadata, "version", lambda name: "9.8.7")
+    number = rlds2reverb.__version__
+    monkeypatch.setattr(environment, "program_version", lambda: "9.8.7")
     later = link_package(servers)
     assert make(servers) == python
     assert later != links
@@ -263,6 +271,93 @@ def test_without_uv_a_python_with_venv_makes_it(
     assert {"--require-hashes", "--no-cache-dir", str(environment.LOCK_FILE)} <= {*install}
 
 
+@pytest.mark.parametrize("name", ["uv", "python3.11"])
+def test_settings_of_the_folder_and_of_the_shell_stay_outside_and_the_index_does_not(
+    servers: Path, tmp_path: Path, uv: Installer, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    uv.program.rename(uv.folder / name)
+    uv.program = uv.folder / name
+    uv.script = f'exec {uv.program} "$@"'
+    uv.write()
+    own = {
+        "UV_INDEX_URL",
+        "UV_DEFAULT_INDEX",
+        "PIP_INDEX_URL",
+        "PIP_CERT",
+        "UV_PYTHON_INSTALL_DIR",
+        "HTTPS_PROXY",
+        "UV_HTTP_TIMEOUT",
+    }
+    foreign = {
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "UV_CONSTRAINT",
+        "UV_OVERRIDE",
+        "UV_EXCLUDE_NEWER",
+        "UV_NO_BINARY",
+        "UV_WORKING_DIR",
+        "UV_PYTHON",
+    }
+    foreign |= {"PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_CONSTRAINT", "PIP_NO_DEPS", "VIRTUAL_ENV", "CONDA_PREFIX"}
+    for variable in own | foreign:
+        monkeypatch.setenv(variable, "of the shell")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "programs")
+    make(servers)
+    *steps, _ = uv.settings()  # the last is the check, in the environment
+    assert len(steps) == {"uv": 2, "python3.11": 3}[name]
+    for folder, has_project, variables in steps:
+        assert folder.startswith(f"{servers}/making-")
+        assert has_project  # uv looks no further up
+        assert own <= variables.keys()
+        assert not foreign & variables.keys()
+
+
+def test_what_is_not_installed_as_locked_is_named(tmp_path: Path) -> None:
+    (lock := tmp_path / "lock.txt").write_text(
+        "a-b==1.0 \\\n    --hash=sha256:00\nc==2 ; python_full_version < '3' \\\n    --hash=sha256:00\nd==3rc1\ne==4 ; python_full_version > '3'\n"
+    )
+    for name in ("A_B-1.0", "c-1", "d-3rc1", "e-4"):
+        (about := tmp_path / f"{name}.dist-info").mkdir()
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: {}\nVersion: {}\n".format(*name.split("-")))
+    environment.check_pins(lock, tmp_path)
+    shutil.rmtree(tmp_path / "e-4.dist-info")
+    (tmp_path / "A_B-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: A_B\nVersion: 1.1\n")
+    with pytest.raises(ConfigError, match=r"has: a-b==1\.0 \(there is 1\.1\), e==4 \(there is none\)$"):
+        environment.check_pins(lock, tmp_path)
+
+
+def test_links_are_open_to_others_and_those_of_killed_starts_are_removed(servers: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        (servers / "links-killed").mkdir()
+        links = link_package(servers)
+    finally:
+        os.umask(before)
+    assert links.stat().st_mode & 0o777 == 0o750
+    assert {path.name for path in servers.iterdir()} == {links.name, "LINKS"}
+
+
+def test_a_package_without_metadata_is_linked_without(servers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "program_version", lambda: "")
+    assert {path.name for path in link_package(servers).iterdir()} == {"rlds2reverb", "replay_server"}
+
+
+def test_a_program_of_another_processor_and_a_path_that_cannot_be_searched_are_refused(
+    uv: Installer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLDS2REVERB_CACHE", str(tmp_path / "a:b"))
+    with pytest.raises(ConfigError, match=r"a:b/servers: no path with ':' can be searched .* RLDS2REVERB_CACHE"):
+        environment.exec_in_environment("3.11", ["serve"], print)
+    monkeypatch.setenv("RLDS2REVERB_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache/servers").mkdir(parents=True)
+    python = make(tmp_path / "cache/servers")
+    assert platform.machine() in python.parents[1].name
+    python.write_bytes(b"\x7fELF" + b"\0" * 60)
+    with pytest.raises(ConfigError, match=re.escape(f"Exec format error; remove the folder {python.parents[1]}, and")):
+        environment.exec_in_environment("3.11", ["serve"], print)
+
+
 def test_the_process_becomes_the_server(uv: Installer, tmp_path: Path) -> None:
     """Its number stays, its exit code is the server's, and nothing of the Python that ran is left in its variables."""
     uv.script = 'if [ "$1" != -c ]; then echo "$$ $PYTHONPATH $VIRTUAL_ENV|$@"; exit 7; fi'
@@ -277,12 +372,15 @@ def test_the_process_becomes_the_server(uv: Installer, tmp_path: Path) -> None:
         "PYTHONPATH": f"{ROOT}:{ROOT / 'server'}",
     }
     started = subprocess.Popen(
-        [sys.executable, "-c", code, *words, "--python", "3.11"], env=variables, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, "--debug", *words, "--python", "3.11"],
+        env=variables,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     output, _ = started.communicate(timeout=50)
     assert started.returncode == 7
     links = next((tmp_path / "cache/servers").glob("package-*"))
-    assert output == f"{started.pid} {links} |-m rlds2reverb {' '.join(words)}\n"
+    assert output == f"{started.pid} {links} |-m rlds2reverb --debug {' '.join(words)}\n"
 
 
 def test_on_another_processor_there_is_none(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
