@@ -21,7 +21,6 @@ from rlds2reverb.cli.options import (
 from rlds2reverb.cli.push import ends_when_interrupted_twice, print_plan, report_when_stopped
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.extras import needing
 from rlds2reverb.keywords import command_options
 from rlds2reverb.look.accounts import push_fields
 from rlds2reverb.push.options import PushOptions
@@ -29,6 +28,7 @@ from rlds2reverb.stored.migration import (
     CHECKED_ITEMS,
     INCOMPLETE,
     NOT_OF_MIGRATIONS,
+    UNLISTED,
     MigrateReport,
     Migration,
     TableMissing,
@@ -64,7 +64,15 @@ from rlds2reverb.text import counted
     type=click.Choice(INCOMPLETE),
     default=INCOMPLETE[0],
     show_default=True,
-    help="Episodes that have lost rows in the old table: refuse sends nothing, skip leaves them out, split makes an episode of each run of rows.",
+    help="Episodes that have lost rows in the old table: refuse sends nothing, skip leaves them out.",
+)
+@click.option(
+    "--unlisted",
+    type=click.Choice(UNLISTED),
+    default=UNLISTED[0],
+    show_default=True,
+    help="Episodes that no push has listed, where the old server keeps a list: refuse sends nothing, skip leaves them out, content names them by "
+    "what the table holds of them, for tables that other programs have filled.",
 )
 @click.option(
     "--check-items",
@@ -85,6 +93,7 @@ def command(
     view_config: Any,
     into: tuple[str, ...],
     incomplete: str,
+    unlisted: str,
     check_items: int,
     dry_run: bool,
     quiet: bool,
@@ -111,10 +120,14 @@ def command(
     ):
         try:
             with progress.reporting(quiet, "reading the old table"):
-                migration = Migration.open(source, client, options, incomplete, check_items)
+                migration = Migration.open(source, client, options, incomplete, check_items, unlisted)
         except TableMissing as missing:
-            output.talk("put this below tables: of the config; sampler and rate limiter are the defaults")
-            click.echo(_config_of(missing))
+            text = _config_of(missing)
+            if as_json:
+                missing.problems = (text,) if text else ()
+            elif text:
+                output.talk("put this below tables: of the config; sampler and rate limiter are the defaults")
+                click.echo(text)
             raise
         if dry_run:
             report = migration.outlook()
@@ -132,8 +145,11 @@ def command(
 
 
 def _config_of(missing: TableMissing) -> str:
-    with needing("migrate", "server-config", ConfigError):
+    """The entries that the config needs; "" where what writes them is not installed."""
+    try:
         from replay_server.template import TableDraft, tables_text
+    except ImportError:
+        return ""
     return tables_text(
         {
             name: TableDraft(table.view, table.items, table.signature, table.by_priority, max(1, table.old_size))
@@ -144,11 +160,11 @@ def _config_of(missing: TableMissing) -> str:
 
 def _print(report: MigrateReport) -> None:
     names = f"{report.listed:,} under the names of their pushes" if report.listed else "named by their content"
-    lost = f"{counted(report.incomplete, 'episode')} with lost rows" if report.incomplete else ""
     fields = {
         "old table": f"{report.source}  ({counted(report.old_items, 'item')})",
         "episodes": f"{report.episodes:,}, {names}",
-        "incomplete": lost and (f"{lost}, {report.left_out:,} left out" if report.left_out else lost),
+        "incomplete": f"{counted(report.incomplete, 'episode')} with lost rows, left out" if report.incomplete else "",
+        "unlisted": f"{counted(report.unlisted, 'episode')} of no push, left out" if report.unlisted else "",
         "deleted": f"{counted(report.deleted, 'name')}, kept out of the new table" if report.deleted else "",
         "priorities": f"{counted(report.priorities, 'item')} got those of the old table" if report.priorities else "",
         "proof": report.proof,

@@ -89,6 +89,7 @@ class StoredEpisodes(Recordings):
       index: of its items.
       runs: of rows.
       layout: how they become steps.
+      are_cut: sequences of several episodes were cut, see `split_streams`.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class StoredEpisodes(Recordings):
         self.name, self._snapshot, self.index, self.runs = snapshot.name, snapshot, index, runs
         self._rows, self.layout = RowReader(snapshot.chunks, index, paths), layout
         self._is_split = missing.gaps != REFUSE
-        self._are_cut, self._is_truncated = missing.gaps == CUT, missing.no_end == TRUNCATED
+        self.are_cut, self._is_truncated = missing.gaps == CUT, missing.no_end == TRUNCATED
         self._without_end: set[int] = set()
         self._first_runs = np.arange(len(runs)) if self._is_split else np.flatnonzero(runs.is_first)
 
@@ -118,7 +119,7 @@ class StoredEpisodes(Recordings):
         has_gap = runs.is_first & ~runs.is_last
         is_cut = runs.is_first & (runs.firsts != self.least)
         missing = int((has_gap | is_cut)[runs.is_first].sum())
-        if missing and not self._are_cut:
+        if missing and not self.are_cut:
             became = "they are bad episodes; gaps=split makes an episode of each run of rows"
             if self._is_split:
                 became = "each run of rows is an episode"
@@ -180,9 +181,15 @@ class StoredEpisodes(Recordings):
             steps[IS_LAST][-1:] = self._is_truncated
         return steps
 
-    def first_row(self, number: int) -> int:
-        """The row of the recorded episode that is the first step of one."""
-        return int(self.runs.firsts[self._first_runs[number]]) - self.least
+    def has_end(self, run: int) -> bool:
+        """Whether the last item of a run says that its episode ends there; True where it cannot be read, which `one` says why."""
+        first, stop = int(self.runs.firsts[run]), int(self.runs.stops[run])
+        first = max(first, stop - self.index.first_length)
+        try:
+            steps = self.layout.steps(self._rows.columns(int(self.runs.sequences[run]), first, stop), False, True)
+        except BrokenEpisode:
+            return True
+        return bool(steps[IS_LAST][-1:].any())
 
     @property
     def least(self) -> int:

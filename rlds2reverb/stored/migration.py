@@ -4,14 +4,16 @@ pushes have given them there.
 The old table is read at one moment and left as it is. Because items' keys follow from names, a migration that is run again adds what is missing,
 and a later push of the dataset itself, with the same options, finds its episodes in the new table. What was deleted from the old table is
 noted as deleted from the new one before the first item is sent. At the end the new table is read back, and compared with what was to be sent.
+
+What would not be stored exactly once is refused before the first byte: all episodes are read once before that.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+import shlex
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +22,23 @@ import msgspec
 import numpy as np
 
 from rlds2reverb.client import Client, connect
-from rlds2reverb.episode import REWARD, Array, Episode, Notice, note
-from rlds2reverb.errors import CapacityError, ConfigError, Rlds2ReverbError, SourceError, WireError, keep_report
+from rlds2reverb.episode import REWARD, Array, Episode, Notice, is_copy, name_of_copies, note
+from rlds2reverb.errors import (
+    CapacityError,
+    ConfigError,
+    Rlds2ReverbError,
+    SourceError,
+    ViewError,
+    WireError,
+    keep_report,
+)
 from rlds2reverb.formats.recordings import parse_source_name
+from rlds2reverb.formats.source import Source
 from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.learner.local.items import EpisodeItems, items_of
 from rlds2reverb.plain import members, printed
-from rlds2reverb.prepare.preparation import Preparation
+from rlds2reverb.prepare.options import EpisodeOptions
+from rlds2reverb.prepare.preparation import Output, Preparation
 from rlds2reverb.prepare.progress import Progress, ignored
 from rlds2reverb.push.keys import EpisodeNames, ItemNames
 from rlds2reverb.push.options import PushKeywords, PushOptions
@@ -42,6 +54,8 @@ from rlds2reverb.servers.episodes import (
     read_deletions,
     read_pages,
 )
+from rlds2reverb.servers.journal import process_text, read_journal
+from rlds2reverb.servers.own_tables import escape_text
 from rlds2reverb.specs import Nest, view_in
 from rlds2reverb.stored.checkpoint import Checkpoint, find_newest
 from rlds2reverb.stored.episodes import EPISODES as AS_EPISODES
@@ -49,29 +63,32 @@ from rlds2reverb.stored.episodes import ITEMS, SPLIT, TRUNCATED, Missing, Stored
 from rlds2reverb.stored.layouts import ActionChunks, Stacks, Transitions
 from rlds2reverb.stored.names import ItemOrigins, NamedEpisodes, RunNames
 from rlds2reverb.stored.rows import Snapshot
-from rlds2reverb.stored.running import CHECKPOINT, Place, place_of, take_snapshot
+from rlds2reverb.stored.running import CHECKPOINT, Place, place_of, read_tables, take_snapshot
 from rlds2reverb.stored.source import OPTIONS
 from rlds2reverb.text import counted
 from rlds2reverb.transport.base import Transport
-from rlds2reverb.views import ViewLike
+from rlds2reverb.views import ViewLike, view_of
 from rlds2reverb.views.base import not_in_items
 from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.trajectory import name_of, table_signature
-from rlds2reverb.wire.messages import DELETED, EPISODES, TableInfo
+from rlds2reverb.wire.messages import DELETED, EPISODES, JOURNAL, ServerInfo, TableInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 REFUSE, SKIP = "refuse", "skip"
-INCOMPLETE = (REFUSE, SKIP, SPLIT)
-"""What becomes of episodes that have lost rows in the old table: nothing is sent, they are left out, or each run of rows becomes an episode."""
+INCOMPLETE = (REFUSE, SKIP)
+"""What becomes of episodes that have lost rows in the old table: nothing is sent, or they are left out."""
 
-NOT_OF_MIGRATIONS = ("again", "move", "workers", "ray", "identity", "duplicates")
-"""Options of a push that a migration has not: it gives the episodes their names, and reads one table."""
+CONTENT = "content"
+UNLISTED = (REFUSE, SKIP, CONTENT)
+"""What becomes of episodes that no push has listed, on a server that keeps a list: as `INCOMPLETE`, or their content in the table names them."""
+
+NOT_OF_MIGRATIONS = ("again", "move", "workers", "ray", "identity", "duplicates", "allow_eviction")
+"""Options of a push that a migration has not: it gives the episodes their names, reads one table, and proves that all items are there."""
 
 CHECKED_ITEMS = 10_000
 
-_ATTEMPTS = 3
 _SECONDS = 300.0  # for each reading of a server's own tables
 
 
@@ -83,10 +100,10 @@ class MigrateReport:
     Attributes:
       source: the old table.
       old_items: that it holds.
-      episodes: of the old table that the push is made of.
+      episodes: of the old table that are read; filters may leave some of them out.
       listed: those of them that have the names of the pushes that stored them; the rest is named by its content.
-      incomplete: episodes that have lost rows.
-      left_out: of these the ones that the new table gets nothing of.
+      incomplete: episodes that have lost rows, which are left out.
+      unlisted: episodes that no push has listed, and that are left out.
       deleted: names that were deleted from the old table, and stay out of the new one.
       push: the account of the push; null in a dry run.
       priorities: items that got the priority that they had in the old table.
@@ -101,7 +118,7 @@ class MigrateReport:
     episodes: int
     listed: int
     incomplete: int
-    left_out: int
+    unlisted: int
     deleted: int
     push: PushReport | None = None
     priorities: int = 0
@@ -139,11 +156,13 @@ class TableMissing(ConfigError):
 
     Attributes:
       tables: name -> what the config needs.
+      problems: the entries that the config needs, as text, for the error in JSON; () where that is not known.
     """
 
     def __init__(self, message: str, tables: Mapping[str, MissingTable]) -> None:
         super().__init__(message)
         self.tables = tables
+        self.problems: Sequence[str] = ()
 
 
 @takes_options(PushOptions, without=NOT_OF_MIGRATIONS)
@@ -154,6 +173,7 @@ def migrate(
     view: ViewLike | None = None,
     *,
     incomplete: str = REFUSE,
+    unlisted: str = REFUSE,
     check_items: int = CHECKED_ITEMS,
     dry_run: bool = False,
     **options: Unpack[PushKeywords],
@@ -165,7 +185,9 @@ def migrate(
         name of a table of the client's only server.
       client: of the new table's servers.
       table, view: as for `Client.push`: the new tables.
-      incomplete: of episodes that have lost rows: "refuse", "skip" or "split", which makes an episode of each run of rows.
+      incomplete: of episodes that have lost rows: "refuse" or "skip".
+      unlisted: of episodes that no push has listed, where the old server keeps a list: "refuse", "skip", or "content", which names them by what the
+        table holds of them; a push that lists them later stores them beside these.
       check_items: items of each new table whose values are compared at the end; their keys are, in any case.
       dry_run: read the old table, make all checks, and send nothing.
       options: the other fields of `PushOptions`, by name.
@@ -176,13 +198,15 @@ def migrate(
     Raises:
       TableMissing: the servers have no such table.
       ConfigError: the new table is the old one, or an option makes no sense.
-      SourceError: the old table cannot be read, its items make no episodes, they lack what the new view needs, or some have lost rows.
+      SourceError: the old table cannot be read, its items make no episodes, they lack what the new view needs, some have lost rows, are listed by no push,
+        or are there twice; or episodes were deleted from the old table meanwhile, and are in the new one.
       CapacityError: as `Client.push`; or items of the migration are not in the new table at the end.
       WireError: an item in the new table is not what was sent.
       Rlds2ReverbError: as `Client.push` otherwise.
     """
-    chosen = make_options(PushOptions, "migrate", table, "two_step" if view is None else view, **options)
-    migration = Migration.open(source, client, chosen, incomplete, check_items)
+    view = "two_step" if view is None and not isinstance(table, Mapping) else view
+    chosen = make_options(PushOptions, "migrate", table, view, **options)
+    migration = Migration.open(source, client, chosen, incomplete, check_items, unlisted)
     return migration.outlook() if dry_run else migration.run()
 
 
@@ -193,15 +217,19 @@ class OldTable:
     Attributes:
       pages: the episodes that its server lists.
       deleted: names of episodes that were deleted from it.
+      keeps_list: its server lists the episodes of pushes.
       info: of a running server, just before.
-      state_id: of its server's process; None for a checkpoint.
+      address: of a running server.
+      filling: pushes and writers that the journal of a running server has as running, in words.
     """
 
     snapshot: Snapshot
     pages: Sequence[EpisodePage]
     deleted: frozenset[str]
+    keeps_list: bool
     info: TableInfo | None = None
-    state_id: int | None = None
+    address: str = ""
+    filling: str = ""
 
 
 def read_old_table(source: str, client: Client, tables: Sequence[str]) -> tuple[OldTable, Any]:
@@ -212,10 +240,13 @@ def read_old_table(source: str, client: Client, tables: Sequence[str]) -> tuple[
       SourceError, TransportError: as `reverb:` does.
     """
     text = source.removeprefix("reverb:")
-    if not any(sign in text for sign in ":/?") and not Path(text).is_dir():
-        if len(client.addresses) != 1:
+    if not any(sign in text for sign in ":/?"):
+        is_only, is_folder = len(client.addresses) == 1, Path(text).is_dir()
+        if not is_only and not is_folder:
             raise ConfigError(f'"{source}": of which server? Write HOST:PORT/{text}')
-        text = f"{client.addresses[0]}/{text}"
+        # The table, if a folder of the working directory has its name.
+        if is_only and (not is_folder or text in client.transport.server_info().tables):
+            text = f"{client.addresses[0]}/{text}"
     known = {name: parse for name, parse in OPTIONS.items() if name not in ("as", "gaps")}
     request = parse_source_name("reverb", text, known)
     options = request.options
@@ -224,12 +255,16 @@ def read_old_table(source: str, client: Client, tables: Sequence[str]) -> tuple[
         with Checkpoint(find_newest(request.path)) as checkpoint:
             return _of_checkpoint(checkpoint, request.name, options.get("table")), request
     with ExitStack() as stack:
-        # The connection that is there, for it may have a certificate.
-        transport = client.transport if client.addresses == (place.address,) else None
-        if transport is None:
-            transport = stack.enter_context(connect(place.address)).transport
+        transport = _transport_to(place.address, client, stack)
         old = _of_server(transport, request.name, place, options, client, tables)
     return old, request
+
+
+def _transport_to(address: str, client: Client, stack: ExitStack) -> Transport:
+    """The connection that is there, for it may have a certificate; or another one, until the end of the stack."""
+    if client.addresses == (address,):
+        return client.transport
+    return stack.enter_context(connect(address)).transport
 
 
 def _of_server(
@@ -244,23 +279,27 @@ def _of_server(
             f'table "{name}" is the old table and the new one: give the new one a name of its own, or read the old one from a checkpoint and '
             "start the server without it"
         )
-    if (through := options.get("through", CHECKPOINT)) == CHECKPOINT:
-        snapshot = _by_checkpoint(transport, people, name)
-    else:
-        snapshot = take_snapshot(transport, people, name, through, options.get("disturb", False))
+    # Never by sampling unless asked to, which would count in times_sampled.
+    through = options.get("through", CHECKPOINT)
+    snapshot = take_snapshot(transport, people, name, through, options.get("disturb", False))
     table = snapshot.table
     # Behind the items: what a push lists meanwhile is of items that may be there.
-    pages = read_pages(transport, _SECONDS)[0] if EPISODES in info.own_tables else []
+    keeps_list = EPISODES in info.own_tables
+    pages = read_pages(transport, _SECONDS)[0] if keeps_list else []
     deletions = read_deletions(transport, _SECONDS) if DELETED in info.own_tables else []
-    return OldTable(snapshot, pages, _deleted_from(deletions, table), info.tables[table], info.state_id)
+    deleted, filling = _deleted_from(deletions, table), _find_filling(transport, info, table)
+    return OldTable(snapshot, pages, deleted, keeps_list, info.tables[table], place.address, filling)
 
 
-def _by_checkpoint(transport: Transport, people: str, table: str | None) -> Snapshot:
-    """A table by a checkpoint that its server writes, and never by sampling, which would count in times_sampled; raises SourceError."""
-    for _ in range(_ATTEMPTS - 1):
-        with suppress(SourceError):  # another checkpoint may have taken the place of this one before it was read
-            return take_snapshot(transport, people, table, CHECKPOINT)
-    return take_snapshot(transport, people, table, CHECKPOINT)
+def _find_filling(transport: Transport, info: ServerInfo, table: str) -> str:
+    """Pushes and writers that fill a table, as the journal has them, in words; "" if there are none."""
+    entries = read_journal(transport, _SECONDS) if JOURNAL in info.own_tables else []
+    process = process_text(info.state_id)
+    return ", ".join(
+        f"{entry.kind} {entry.id} of {entry.source or entry.user}"
+        for entry in entries
+        if entry.kind in ("push", "write") and table in entry.tables and entry.find_state(process) == "running"
+    )
 
 
 def _of_checkpoint(checkpoint: Checkpoint, people: str, table: str | None) -> OldTable:
@@ -275,11 +314,28 @@ def _of_checkpoint(checkpoint: Checkpoint, people: str, table: str | None) -> Ol
             ]
     where = f"{people}: its list of episodes"
     pages, _ = decode_pages(own.get(EPISODES, ()), where)
-    return OldTable(snapshot, pages, _deleted_from(decode_deletions(own.get(DELETED, ()), where), snapshot.table))
+    deleted = _deleted_from(decode_deletions(own.get(DELETED, ()), where), snapshot.table)
+    return OldTable(snapshot, pages, deleted, EPISODES in checkpoint.item_counts)
 
 
 def _deleted_from(deletions: Sequence[Deletion], table: str) -> frozenset[str]:
     return frozenset(Deletions(deletions).names_of({table}))
+
+
+@dataclass(frozen=True, eq=False)
+class RunChoice:
+    """What a migration reads of an old table.
+
+    Attributes:
+      runs: [episodes] int64, numbers of the runs that are whole episodes.
+      incomplete, unlisted: episodes that are left out.
+      source: the episodes.
+    """
+
+    runs: Array
+    incomplete: int
+    unlisted: int
+    source: Source
 
 
 class Migration:
@@ -290,19 +346,34 @@ class Migration:
     """
 
     def __init__(
-        self, old: OldTable, stored: StoredEpisodes, names: RunNames, client: Client, plan: PushPlan, check_items: int
+        self,
+        old: OldTable,
+        stored: StoredEpisodes,
+        names: RunNames,
+        origins: ItemOrigins,
+        choice: RunChoice,
+        client: Client,
+        plan: PushPlan,
+        check_items: int,
     ) -> None:
-        self._old, self._stored, self._names, self._client, self.plan = old, stored, names, client, plan
-        self._check_items = check_items
-        self._chosen = np.zeros(0, np.int64)
-        self._origins = ItemOrigins(np.zeros(0, np.int64), (), (), ())
+        self._old, self._stored, self._names, self._origins = old, stored, names, origins
+        self._choice, self._chosen = choice, choice.runs
+        self._client, self.plan, self._check_items = client, plan, check_items
+        self._kept_out = _plan_deletions(client, plan.options.tables, old.deleted)
+        self._sent = self._read_all()
+        self._old_view = view_in(old.snapshot.signature)
+        self._moved = tuple(output for output in plan.options.outputs if self._keeps_priorities(output))
+        self._has_new_keys = self._has_other_keys()
         self._pusher: Any = None
 
     @staticmethod
-    def open(source: str, client: Client, options: PushOptions, incomplete: str, check_items: int) -> Migration:
+    def open(
+        source: str, client: Client, options: PushOptions, incomplete: str, check_items: int, unlisted: str = REFUSE
+    ) -> Migration:
         """Reads the old table, and makes all checks before the first item is sent; raises as `migrate`."""
-        if incomplete not in INCOMPLETE:
-            raise ConfigError(f'incomplete (--incomplete) "{incomplete}": expected one of {", ".join(INCOMPLETE)}')
+        for name, value, choices in (("incomplete", incomplete, INCOMPLETE), ("unlisted", unlisted, UNLISTED)):
+            if value not in choices:
+                raise ConfigError(f'{name} (--{name}) "{value}": expected one of {", ".join(choices)}')
         options.check_files()
         old, request = read_old_table(source, client, options.tables)
         stored = recordings_of(
@@ -314,29 +385,63 @@ class Migration:
         )
         assert isinstance(stored, StoredEpisodes)
         origins = ItemOrigins.of(stored.index.keys, old.pages, old.snapshot.table)
-        names = RunNames.of(stored.runs, stored.index, origins, stored.least)
-        lost = int((~names.are_whole).sum())
-        if lost and incomplete == REFUSE:
-            raise SourceError(
-                f"{stored.name}: {_lost_words(stored, names)}; leave these episodes out (--incomplete skip), or make an episode of each run of rows "
-                "that is there (--incomplete split)"
-            )
-        chosen = np.flatnonzero(names.are_whole) if incomplete == SKIP else np.arange(len(names.names))
-        if lost and incomplete == SPLIT:
-            chosen = np.setdiff1d(chosen, _find_stored_already(client, options.tables, stored, names))
+        is_end_assumed = "no_end" in request.options
+        names = RunNames.of(stored, origins, is_end_assumed)
+        is_unlisted = np.array([not name for name in names.names], bool) & old.keeps_list
+        if is_unlisted.any() and unlisted == REFUSE:
+            raise SourceError(f"{stored.name}: {_unlisted_words(stored, is_unlisted, old.filling)}")
+        is_read = ~is_unlisted if unlisted == SKIP else np.ones(len(is_unlisted), bool)
+        # Of an episode that was deleted, a server that was missing then may still have items.
+        is_read &= [name_of_copies(name) not in old.deleted for name in names.names]
+        is_lost = is_read & ~names.are_whole
+        if is_lost.any() and incomplete == REFUSE:
+            raise SourceError(f"{stored.name}: {_lost_words(stored, names, is_lost, is_end_assumed)}")
+        chosen = np.flatnonzero(is_read & names.are_whole)
         if not len(chosen):
-            raise SourceError(f"{stored.name}: nothing to migrate: {_lost_words(stored, names)}")
-        recordings = NamedEpisodes(stored, names, chosen, incomplete == SPLIT)
-        opened = request.make_source(recordings)
+            why = f": {_lost_words(stored, names, is_lost, is_end_assumed)}" if is_lost.any() else ""
+            raise SourceError(f"{stored.name}: nothing to migrate{why}")
+        _check_names(stored, [names.names[run] for run in chosen.tolist()])
+        opened = request.make_source(NamedEpisodes(stored, names, chosen))
         if not options.note:
             options = replace(options, note=f"migrated from table {old.snapshot.table}").with_rules_of(options)
         ready = Preparation.open(opened, options, options.outputs)
         _check_columns(old, ready)
         _check_tables(client, ready, old, stored)
         plan = client.planned(opened, options)
-        migration = Migration(old, stored, names, client, plan, check_items)
-        migration._chosen, migration._origins = chosen, origins
-        return migration
+        left_out = _count_episodes(stored, np.flatnonzero(is_unlisted & ~is_read))
+        choice = RunChoice(chosen, _count_episodes(stored, np.flatnonzero(is_lost)), left_out, opened)
+        return Migration(old, stored, names, origins, choice, client, plan, check_items)
+
+    def _read_all(self) -> frozenset[str]:
+        """Reads all episodes as the push will, and returns the names of those that have items.
+
+        Raises:
+          SourceError: an episode would be stored twice, or there are no items.
+          InvalidEpisode, ViewError: as the push would.
+        """
+        plan, ready = self.plan, self.plan.ready.silent()
+        preparer, names, rejected = ready.preparer(), set[str](), 0
+        read = EpisodeNames(self._kept_out.is_out, plan).read(plan.source)
+        for episode, problems in ready.read(episode for episode in read if isinstance(episode, Episode)):
+            prepared = preparer.prepare(episode, problems)
+            rejected += not prepared.is_good
+            if prepared.is_good and any(cut.items_per_table for cut in prepared.cuts):
+                names.add(episode.id)
+        listed = {*self._names.names}
+        for name in names - listed:
+            if is_copy(name) and (name_of_copies(name) in listed or self._stored.are_cut):
+                raise SourceError(
+                    f'{self._stored.name}: an episode that no push has listed equals "{name_of_copies(name)}", and would be stored beside it: leave such '
+                    "episodes out (--unlisted skip), or fill the new table from the dataset (rlds2reverb push)"
+                )
+        if not names:
+            why = (
+                f"{rejected:,} of them are bad ones" if rejected else "the new view makes none, or they stay out of it"
+            )
+            raise SourceError(
+                f"{self._stored.name}: no items of {counted(len(self._chosen), 'episode')}: {why}; nothing is stored"
+            )
+        return frozenset(names)
 
     # What it is, in numbers.
 
@@ -344,13 +449,15 @@ class Migration:
     def notices(self) -> tuple[Notice, ...]:
         """What changes on the way."""
         notices, layout = list[Notice](), self._stored.layout
-        is_same_view = self._has_same_view(view_in(self._old.snapshot.signature))
+        outputs, deleted = self.plan.options.outputs, self._kept_out
+        is_same_view = all(name_of(output.view) == self._old_view for output in outputs)
         if isinstance(layout, (Transitions, Stacks, ActionChunks)) and not is_same_view:
             text = (
                 "the old items hold no action, reward and further columns of an episode's last row; they are zeros"
                 if not isinstance(layout, ActionChunks)
                 else "the old items do not hold the last observation of an episode; it is the one before it"
             )
+            text += ", and stay so: a later push of the dataset finds its episodes there, and stores nothing"
             notices.append(note("last_row_made_up", text))
         unlisted = sum(not self._names.names[run] for run in self._chosen.tolist())
         if unlisted:
@@ -359,40 +466,78 @@ class Migration:
                 "their dataset stores them beside these"
             )
             notices.append(note("names_unknown", text, unlisted))
-        if not is_same_view:
-            notices.append(note("priorities_new", "items are other ones, so their priorities are those of the view"))
+        if self._has_new_keys:
+            text = (
+                "the old table was filled with a transform, a convention, images that stay encoded, or --again: a later push of the dataset with "
+                "these options does not find its episodes in the new table, and stores all of them beside these"
+            )
+            notices.append(note("keys_differ", text))
+        if new := [table for output in outputs if output not in self._moved for table in output.tables]:
+            text = (
+                f"priorities of the old table are not those of items in {', '.join(new)}, which have those of the view"
+            )
+            notices.append(note("priorities_new", text))
+        if deleted.there:
+            name, table = min(deleted.there)
+            names = {name for name, _ in deleted.there}
+            text = (
+                f"{counted(len(names), 'episode')} deleted from the old table stay in the new one, which had them before: "
+                f"rlds2reverb delete --episode {shlex.quote(escape_text(name))} --table {shlex.quote(table)}"
+            )
+            notices.append(note("deleted_stays", text, len(names)))
+        if not deleted.is_noted:
+            text = "the new server keeps no list of what was deleted from the old table, so a later push of the dataset brings it back"
+            notices.append(note("deletes_not_noted", text, len(self._old.deleted)))
         notices.append(note("times_sampled_new", "times_sampled begins at 0 in the new table"))
         return tuple(notices)
 
     def outlook(self) -> MigrateReport:
         """What it would do."""
         names, chosen = self._names, self._chosen.tolist()
-        lost = ~names.are_whole
         return MigrateReport(
             source=self._stored.name,
             old_items=len(self._stored.index.keys),
             episodes=len(chosen),
             listed=sum(bool(names.names[run]) for run in chosen),
-            incomplete=_count_episodes(self._stored, np.flatnonzero(lost)),
-            left_out=_count_episodes(self._stored, np.setdiff1d(np.flatnonzero(lost), self._chosen)),
-            deleted=len(self._old.deleted),
+            incomplete=self._choice.incomplete,
+            unlisted=self._choice.unlisted,
+            deleted=len(self._kept_out.names),
             notices=self.notices,
         )
 
-    def _has_same_view(self, old_view: str) -> bool:
-        """Whether all new tables are filled by the view of the old one."""
-        return bool(old_view) and all(name_of(output.view) == old_view for output in self.plan.options.outputs)
+    def _keeps_priorities(self, output: Output) -> bool:
+        """Whether each item of an output is an old one: the same view of the same rows, and no priorities of its own."""
+        options = self.plan.options
+        has_all_rows = options.chosen_map is None and not any(options.chosen_transform.dropped_rows)
+        is_plain = has_all_rows and options.conventions == EpisodeOptions().conventions
+        return is_plain and name_of(output.view) == self._old_view and not isinstance(output.view, Prioritized)
+
+    def _has_other_keys(self) -> bool:
+        """Whether pushes have filled the old table with options that its keys follow from, and that a migration cannot know."""
+        if not self._origins.pages:
+            return False
+        try:
+            output = Output((self._old.snapshot.table,), view_of(self._old_view))
+        except (ViewError, ConfigError):
+            return True
+        plain = Preparation.open(self._choice.source, EpisodeOptions())
+        push_seed = ItemNames(output, plain.identity).push_seed
+        return any(page.push_seed != push_seed for page, _, _ in self._origins.pages)
 
     # Running.
 
     def run(self, on_progress: Callable[[Progress], object] = ignored) -> MigrateReport:
         """Notes what stays out, pushes, sets priorities, and compares; raises as `migrate`."""
-        self._keep_out()
+        for tables, names in self._kept_out.by_tables.items():
+            self._client.delete_episodes(
+                episodes=names, table=tables, checkpoint=False, note=f"deleted from {self._stored.name}"
+            )
         self._pusher = self._client.pusher(self.plan.with_progress(on_progress))
         report = replace(self.outlook(), push=self._pusher.run())
         assert report.push is not None
         try:
             report = replace(report, priorities=self._set_priorities())
+            self._check_deleted()
             return self._prove(report)
         except Rlds2ReverbError as error:
             keep_report(error, report.push)
@@ -402,35 +547,42 @@ class Migration:
         """The account of the push so far; None before it begins."""
         return None if self._pusher is None else self._pusher.report()
 
-    def _keep_out(self) -> None:
-        """Notes in the new tables' servers what was deleted from the old one; what was let in again there since is left as it is."""
-        tables = self.plan.options.tables
-        lists = [
-            read_deletions(server.transport, _SECONDS)
-            for server in self._client.group.there
-            if DELETED in server.transport.server_info().own_tables
-        ]
-        if not self._old.deleted or not lists:
+    def _check_deleted(self) -> None:
+        """Raises SourceError if episodes were deleted from the old table since it was read, and are in the new ones."""
+        if not self._old.address:
             return
-        decided = {
-            name for own in lists for deletion in own if {*tables} <= {*deletion.tables} for name in deletion.names
-        }
-        if names := sorted(self._old.deleted - decided):
-            self._client.delete_episodes(
-                episodes=names, table=tables, checkpoint=False, note=f"deleted from {self._stored.name}"
+        tables = self.plan.options.tables
+        with ExitStack() as stack:
+            transport = _transport_to(self._old.address, self._client, stack)
+            if DELETED not in transport.server_info().own_tables:
+                return
+            deleted = _deleted_from(read_deletions(transport, _SECONDS), self._old.snapshot.table) - self._old.deleted
+        own = Deletions(_read_own_deletions(self._client))
+        names = sorted(
+            name
+            for name in deleted & {name_of_copies(name) for name in self._sent}
+            if not own.tables_without(name).issuperset(tables)
+        )
+        if names:
+            options = [
+                f"{option} {shlex.quote(text)}"
+                for option, texts in (("--episode", map(escape_text, names)), ("--table", tables))
+                for text in texts
+            ]
+            raise SourceError(
+                f"{self._stored.name}: {counted(len(names), 'episode')} deleted from it since it was read, and stored in the new table: "
+                f"rlds2reverb delete {' '.join(options)}; then run the migration again"
             )
 
     def _set_priorities(self) -> int:
-        """Gives items of the same view and steps the priorities that they had; returns their number."""
-        if not self._has_same_view(view_in(self._old.snapshot.signature)):
+        """Gives items of the same view and rows the priorities that they had; returns their number."""
+        if not self._moved:
             return 0
-        parts = self._old.snapshot.items.parts()
-        priorities = np.array([item.priority for part in parts for item in part], np.float64)
-        whole = {self._names.names[run] for run in self._chosen.tolist() if self._names.are_whole[run]}
+        items = self._old.snapshot.items
+        priorities = np.fromiter((item.priority for part in items.parts() for item in part), np.float64, len(items))
+        whole = {self._names.names[run] for run in self._chosen.tolist()} & self._sent
         count = 0
-        for output in self.plan.options.outputs:
-            if isinstance(output.view, Prioritized):
-                continue  # it was asked for other ones
+        for output in self._moved:
             push_seed = ItemNames(output, self.plan.ready.identity).push_seed
             for page, places, item_places in self._origins.pages:
                 spans = np.array(page.stops, np.int64) - np.array(page.starts, np.int64)
@@ -451,14 +603,17 @@ class Migration:
         """Reads the new tables back; raises CapacityError or WireError where they are not what was to be sent."""
         made = {} if report.push is None else report.push.items_made
         items, compared, reason = dict[str, int](), 0, ""
+        try:
+            snapshots = self._read_back()
+        except SourceError as error:
+            snapshots, reason = {}, str(error)
         for number, output in enumerate(self.plan.options.outputs):
             for table in output.tables:
-                try:
-                    back = _ItemsBack(self._read_back(table), table)
-                except SourceError as error:
-                    reason = reason or str(error)
+                if table not in snapshots:
+                    reason = reason or f'table "{table}" gives its items away'
                     continue
                 step = -(-made.get(table, 0) // self._check_items) if self._check_items else 0
+                back = _ItemsBack(snapshots[table], table)
                 items[table], own = _compare(self._expected(number, table), back, step)
                 compared += own
         proof = "all items are in the table, by their keys"
@@ -466,17 +621,19 @@ class Migration:
             proof = f"all items were confirmed; the table was not read back: {reason}"
         return replace(report, items=items, items_compared=compared, proof=proof)
 
-    def _read_back(self, table: str) -> list[Snapshot]:
-        """The table on each server. Raises SourceError where it cannot be read without disturbing anybody."""
-        snapshots = []
+    def _read_back(self) -> dict[str, list[Snapshot]]:
+        """The tables on each server, without those that give items away; raises SourceError where a server's checkpoint cannot be read."""
+        snapshots: dict[str, list[Snapshot]] = {}
         for server in self._client.group.there:
-            info = server.transport.server_info().tables[table]
-            if info.max_times_sampled > 0:
-                raise SourceError(f'table "{table}" gives its items away')
-            if not Place(server.address, table).is_here:
+            infos = [server.transport.server_info().tables[table] for table in self.plan.options.tables]
+            kept = [info for info in infos if info.max_times_sampled <= 0]
+            for info in kept:
+                snapshots.setdefault(info.name, [])
+            if kept and not Place(server.address, None).is_here:
                 raise SourceError(f"{server.address} is on another machine")
-            if info.current_size:
-                snapshots.append(_by_checkpoint(server.transport, f"{server.address}/{table}", table))
+            if filled := [info.name for info in kept if info.current_size]:
+                for table, snapshot in read_tables(server.transport, server.address, filled).items():
+                    snapshots[table].append(snapshot)
         return snapshots
 
     def _expected(self, number: int, table: str) -> Iterator[EpisodeItems]:
@@ -558,6 +715,69 @@ def _are_equal(sent: Any, stored: Array) -> bool:
     return bool((sent == stored).all() if sent.dtype == object else sent.tobytes() == stored.tobytes())
 
 
+# What was deleted from the old table.
+
+
+@dataclass(frozen=True)
+class KeptOut:
+    """What becomes of names that were deleted from the old table.
+
+    Attributes:
+      by_tables: new tables -> names to note as deleted from them, which have no items of these.
+      names: that stay out of a new table.
+      there: names and new tables that have them by a push of their own.
+      is_noted: a list of the new servers takes them, or there are none.
+    """
+
+    by_tables: Mapping[tuple[str, ...], Sequence[str]]
+    names: frozenset[str]
+    there: frozenset[tuple[str, str]]
+    is_noted: bool
+    out: Mapping[str, frozenset[str]]
+    """Table -> names that stay out of it, deleted there or in the old table."""
+
+    def is_out(self, name: str) -> bool:
+        """Whether an episode stays out of all new tables."""
+        return all(name_of_copies(name) in names for names in self.out.values())
+
+
+def _read_own_deletions(client: Client) -> list[Deletion]:
+    """All deletions that the client's servers list."""
+    return [
+        deletion
+        for server in client.group.there
+        if DELETED in server.transport.server_info().own_tables
+        for deletion in read_deletions(server.transport, _SECONDS)
+    ]
+
+
+def _plan_deletions(client: Client, tables: Sequence[str], deleted: Collection[str]) -> KeptOut:
+    """Decides by table: what was deleted or let in again there stays so, and what it has by a push of its own stays there."""
+    servers = [(server.transport, server.transport.server_info().own_tables) for server in client.group.there]
+    own = _read_own_deletions(client)
+    pages = [
+        page
+        for transport, lists in servers
+        if deleted and EPISODES in lists
+        for page in read_pages(transport, _SECONDS)[0]
+    ]
+    is_noted = not deleted or any(DELETED in lists for _, lists in servers)
+    out, by_name, there = dict[str, frozenset[str]](), dict[str, list[str]](), set[tuple[str, str]]()
+    for table in tables:
+        decided = {name for deletion in own if table in deletion.tables for name in deletion.names}
+        stored = {name_of_copies(name) for page in pages if table in page.tables for name in page.names}
+        there |= {(name, table) for name in (stored & {*deleted}) - decided}
+        noted = ({*deleted} - decided - stored) if is_noted else set[str]()
+        for name in noted:
+            by_name.setdefault(name, []).append(table)
+        out[table] = frozenset(Deletions(own).names_of({table}) | noted)
+    by_tables: dict[tuple[str, ...], list[str]] = {}
+    for name in sorted(by_name):
+        by_tables.setdefault(tuple(by_name[name]), []).append(name)
+    names = frozenset(deleted).intersection(frozenset[str]().union(*out.values()))
+    return KeptOut(by_tables, names, frozenset(there), is_noted, out)
+
+
 # What cannot be migrated.
 
 
@@ -598,48 +818,55 @@ def _check_tables(client: Client, ready: Preparation, old: OldTable, stored: Sto
         )
 
 
-def _find_stored_already(client: Client, tables: Sequence[str], stored: StoredEpisodes, names: RunNames) -> Array:
-    """Runs of incomplete episodes whose rows the new tables have: in the whole episode, or in a longer run of it, of a migration before."""
-    ranges: dict[str, list[tuple[int, float]]] = {}
-    for server in client.group.there:
-        if EPISODES in server.transport.server_info().own_tables:
-            for page in read_pages(server.transport, _SECONDS)[0]:
-                for name in page.names if {*tables} <= {*page.tables} else ():
-                    match = _ROWS.search(name)
-                    whole, rows = (name, (0, math.inf)) if match is None else (name[: match.start()], _range(match))
-                    ranges.setdefault(whole, []).append(rows)
-    runs = stored.runs
-    return np.array(
-        [
-            run
-            for run in np.flatnonzero(~names.are_whole).tolist()
-            if any(
-                start <= stored.first_row(run) and runs.stops[run] - stored.least <= stop
-                for start, stop in ranges.get(names.names[run], ())
-            )
-        ],
-        np.int64,
+def _check_names(stored: StoredEpisodes, names: Sequence[str]) -> None:
+    """Raises SourceError if two episodes have one name, which a table has by two pushes with different options."""
+    twice = sorted(name for name, count in Counter(names).items() if name and count > 1)
+    if twice:
+        raise SourceError(
+            f"{stored.name}: {counted(len(twice), 'episode')} stored there more than once, by pushes with different options or --again "
+            f"({_first_of(twice)}): take out one of the pushes (rlds2reverb journal, rlds2reverb delete --push ID), or fill the new table from the "
+            "dataset (rlds2reverb push)"
+        )
+
+
+def _unlisted_words(stored: StoredEpisodes, is_unlisted: Array, filling: str) -> str:
+    """How many episodes no push has listed, why that may be, and how to go on, in words."""
+    runs = np.flatnonzero(is_unlisted)
+    names = [stored.name_of(run) for run in runs[: _SHOWN + 1].tolist()]
+    text = f"{counted(_count_episodes(stored, runs), 'episode')} listed by no push ({_first_of(names)}), so their names are unknown: "
+    if filling:
+        text += f"the table is being filled ({filling}), and a push lists its episodes at its end. Wait for it, or leave them out"
+    else:
+        text += "a push that was killed lists them when it is run again. Otherwise leave them out"
+    return (
+        f"{text} (--unlisted skip); or name them by their content (--unlisted content), if no push will ever list them: it would store them "
+        "beside these"
     )
 
 
-_ROWS = re.compile(r"\[(?P<start>\d*):(?P<stop>\d*)\]$", re.ASCII)
-
-
-def _range(match: re.Match[str]) -> tuple[int, float]:
-    return int(match["start"] or 0), int(match["stop"]) if match["stop"] else math.inf
-
-
-def _lost_words(stored: StoredEpisodes, names: RunNames) -> str:
-    """How many episodes have lost rows, and which, in words."""
-    runs = np.flatnonzero(~names.are_whole)
+def _lost_words(stored: StoredEpisodes, names: RunNames, is_lost: Array, is_end_assumed: bool) -> str:
+    """How many episodes have lost rows, which, and how to go on, in words."""
+    runs = np.flatnonzero(is_lost)
     lost = _count_episodes(stored, runs)
-    shown = ", ".join(dict.fromkeys(names.names[run] or stored.name_of(run) for run in runs.tolist()[:_SHOWN]))
-    more = ", ..." if len(runs) > _SHOWN else ""
+    shown = _first_of([*dict.fromkeys(names.names[run] or stored.name_of(run) for run in runs.tolist())])
     whole = _count_episodes(stored, np.arange(len(stored.runs)))
-    return f"{lost:,} of {counted(whole, 'episode')} lack items or rows, which were removed or not stored yet ({shown}{more})"
+    text = (
+        f"{lost:,} of {counted(whole, 'episode')} lack items or rows, which were removed, not stored yet, or in no window ({shown}); "
+        "leave these episodes out (--incomplete skip)"
+    )
+    if not is_end_assumed and not stored.layout.tells_ends and not all(names.names[run] for run in runs.tolist()):
+        text += (
+            ". Items of this view do not tell where an episode ends; if nobody writes into the table, say so with no_end=truncated behind its name "
+            "(HOST:PORT/TABLE?no_end=truncated)"
+        )
+    return text
 
 
 _SHOWN = 3
+
+
+def _first_of(names: Sequence[str]) -> str:
+    return ", ".join([*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])])
 
 
 def _count_episodes(stored: StoredEpisodes, runs: Array) -> int:

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlds2reverb.episode import IS_FIRST, IS_LAST, Array, Notice, name_of_rows
+from rlds2reverb.episode import Array, Notice
 from rlds2reverb.formats.recordings import Recording, Recordings, read_each
 from rlds2reverb.servers.episodes import EpisodePage
 from rlds2reverb.specs import Nest
 from rlds2reverb.stored.episodes import StoredEpisodes
-from rlds2reverb.stored.rows import Index, Runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +78,10 @@ class RunNames:
     are_whole: Array
 
     @staticmethod
-    def of(runs: Runs, index: Index, origins: ItemOrigins, least: int) -> RunNames:
-        """Names runs; `least` is the row at which the first item of a whole episode begins."""
+    def of(stored: StoredEpisodes, origins: ItemOrigins, is_end_assumed: bool) -> RunNames:
+        """Names runs. An episode of no push, whose end its items do not tell, is whole only where `is_end_assumed`."""
+        runs, index, least = stored.runs, stored.index, stored.least
+        tells_ends = stored.layout.tells_ends
         count = len(index.sequences)
         lowest, highest = np.full(count, np.iinfo(np.int64).max), np.full(count, -1, np.int64)
         np.minimum.at(lowest, index.episodes, origins.episodes)
@@ -99,25 +100,23 @@ class RunNames:
                 # Of a sequence that was cut where episodes begin, each run is an episode wherever it begins.
                 has_all = runs.firsts[run] <= least or runs_in_sequence[sequence] > 1
                 names.append("")
-            are_whole[run] = is_alone and has_all
+            if is_alone and has_all:
+                # All items of a push may be there, and its last rows in none of them: behind the last whole window.
+                is_end_known = not tells_ends and (bool(names[run]) or is_end_assumed)
+                are_whole[run] = is_end_known or stored.has_end(run)
         return RunNames(names, are_whole)
 
 
 class NamedEpisodes(Recordings):
-    """Runs of stored rows as episodes, under the names that pushes have given them.
-
-    Of an episode that lost rows each run is an episode, as a filter that takes out these rows would leave it: with the rows in its name, its
-    first row first, and its last row last.
+    """Whole episodes of a table, under the names that pushes have given them.
 
     Args:
       stored: with each run as an episode.
       chosen: [episodes] int64, numbers of the runs.
-      marks_ends: an episode whose last rows are in no item, as those behind the last whole window, ends at the last row that is there.
     """
 
-    def __init__(self, stored: StoredEpisodes, names: RunNames, chosen: Array, marks_ends: bool) -> None:
+    def __init__(self, stored: StoredEpisodes, names: RunNames, chosen: Array) -> None:
         self.name, self._stored, self._names, self._chosen = stored.name, stored, names, chosen.tolist()
-        self._marks_ends = marks_ends
 
     @property
     def count(self) -> int:
@@ -138,19 +137,4 @@ class NamedEpisodes(Recordings):
 
     def _read_one(self, number: int) -> Recording:
         run = self._chosen[number]
-        recording = self._stored.one(run)
-        columns = dict(recording.decode())
-        name, is_last = self._names.names[run], columns[IS_LAST]
-        if not self._names.are_whole[run] or (self._marks_ends and not is_last[-1:].any()):
-            first = self._stored.first_row(run)
-            stop = first + len(is_last)
-            if name:
-                name = name_of_rows(name, first, stop, stop if is_last[-1:].any() else stop + 1)
-            columns |= {flag: _with_true(columns[flag], row) for flag, row in ((IS_FIRST, 0), (IS_LAST, -1))}
-        return replace(recording, columns=columns, metadata={}, content=name)
-
-
-def _with_true(flags: Array, row: int) -> Array:
-    flags = flags.copy()
-    flags[row : row + 1 or None] = True
-    return flags
+        return replace(self._stored.one(run), metadata={}, content=self._names.names[run])

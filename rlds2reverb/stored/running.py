@@ -14,7 +14,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -195,6 +195,7 @@ ELSEWHERE = "elsewhere"
 
 _ADDRESS = re.compile(r"(?P<address>(?:\[[0-9A-Fa-f:.%]+\]|[^/\\:\[\]]+):\d{1,5})(?:/(?P<table>.*))?", re.DOTALL)
 _CHECKPOINT_SECONDS = 3600.0
+_ATTEMPTS = 3
 
 
 class Place(NamedTuple):
@@ -261,23 +262,52 @@ def _by_checkpoint(transport: Transport, people: str, table: TableInfo) -> Snaps
       _NotHereError: the server writes none, or its folder is not there.
       SourceError: the checkpoint cannot be read.
     """
-    try:
-        folder = Path(transport.checkpoint(_CHECKPOINT_SECONDS))
-    except TransportError as error:
-        if error.retryable:
-            raise
-        raise _NotHereError(f"the server writes no checkpoint ({error})") from error
-    text = f"the server wrote a checkpoint for this, in {folder}; inserts and samples waited meanwhile"
-    with _open_checkpoint(folder) as checkpoint:
+    with _write_checkpoint(transport) as checkpoint:
+        text = f"the server wrote a checkpoint for this, in {checkpoint.folder}; inserts and samples waited meanwhile"
         return checkpoint.snapshot(people, table.name, (note("read_by_checkpoint", text),))
+
+
+def read_tables(transport: Transport, people: str, tables: Sequence[str]) -> dict[str, Snapshot]:
+    """Reads tables of a server by one checkpoint; raises SourceError."""
+    try:
+        with _write_checkpoint(transport) as checkpoint:
+            return {table: checkpoint.snapshot(people, table) for table in tables}
+    except _NotHereError as error:
+        raise SourceError(f"{people}: {error}") from error
+
+
+def _write_checkpoint(transport: Transport) -> Checkpoint:
+    """Has the server write a checkpoint, once more where its folder is gone before it is read. Raises `_NotHereError`."""
+    attempts = 0
+    while True:
+        attempts += 1
+        try:
+            folder = Path(transport.checkpoint(_CHECKPOINT_SECONDS))
+        except TransportError as error:
+            if error.retryable:
+                raise
+            raise _NotHereError(f"the server writes no checkpoint ({error})") from error
+        try:
+            return _open_checkpoint(folder)
+        except _NotHereError:
+            if attempts == _ATTEMPTS or not _is_gone(folder):
+                raise
+
+
+def _is_gone(folder: Path) -> bool:
+    """Whether a later checkpoint has taken the place of this one, in a folder that can be read from here."""
+    try:
+        return folder.parent.is_dir() and not folder.exists()
+    except OSError:
+        return False
 
 
 def _open_checkpoint(folder: Path) -> Checkpoint:
     """The checkpoint that a server has just written, and that it may move or delete at any time. Raises `_NotHereError`."""
     for place in (folder, folder.parent.parent / "taken" / folder.name):
-        if (place / DONE).is_file():
-            try:
+        try:
+            if (place / DONE).is_file():
                 return Checkpoint(find_newest(place))
-            except SourceError:  # it is being moved
-                continue
+        except (SourceError, OSError):  # it is being moved, or may not be read
+            continue
     raise _NotHereError(f"the server's checkpoint {folder} cannot be read from here")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -45,6 +46,18 @@ def test_a_table_that_is_not_there_is_printed_for_the_config(run: Run, server: F
     (table,) = yaml.safe_load(shown)
     assert (code, table["name"], table["signature"]["!namedtuple"]) == (2, "next", "Trajectory")
     assert 'no table "next" on the server, there are: new' in said
+    code, shown, _ = run("migrate", OLD, "--server", server.address, "--table", "next", *view, "--json")
+    (problem,) = json.loads(shown)["error"]["problems"]
+    assert (code, yaml.safe_load(problem)) == (2, [table])
+
+
+def test_without_the_server_the_missing_table_is_named_all_the_same(
+    run: Run, server: FakeReverb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "replay_server.template", None)
+    code, shown, said = run("migrate", OLD, "--server", server.address, "--table", "next", "--quiet")
+    assert (code, shown) == (2, "")
+    assert 'no table "next" on the server' in said
 
 
 @pytest.mark.parametrize(
@@ -56,7 +69,12 @@ def test_a_table_that_is_not_there_is_printed_for_the_config(run: Run, server: F
         (
             (f"{OLD.partition('?')[0]}?table=windows", "--table", "new"),
             3,
-            "1 of 3 episodes lack items or rows, which were removed or not stored yet",
+            "say so with no_end=truncated behind its name",
+        ),
+        (
+            (f"{OLD.partition('?')[0]}?table=windows,no_end=truncated", "--table", "new"),
+            3,
+            "1 of 3 episodes lack items or rows, which were removed, not stored yet, or in no window",
         ),
         (("/nowhere?table=x", "--table", "new"), 3, "cannot be read"),
     ],

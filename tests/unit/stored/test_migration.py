@@ -25,10 +25,12 @@ from rlds2reverb.errors import (
 )
 from rlds2reverb.prepare.preparation import Preparation
 from rlds2reverb.push.options import PushOptions
+from rlds2reverb.servers.journal import JournalEntry, new_entry, process_text, write_entry
 from rlds2reverb.stored import migration
 from rlds2reverb.stored.migration import Migration, TableMissing
 from rlds2reverb.testing import MemoryTransport, table_info
 from rlds2reverb.views.trajectory import name_of, table_signature
+from rlds2reverb.wire.messages import EPISODES as EPISODES_LIST
 from tests.support.push.in_memory import Server, episodes
 from tests.support.servers.own import OWN_TABLES, entries_of
 from tests.support.stored.keeping import Keeping
@@ -98,6 +100,7 @@ def test_the_new_table_is_that_of_a_push_of_the_dataset(
         report = migrate("old", client, "new", new_view, **options)
         before = Counter(server.inserts)
         made = values_in(server, "new")
+        assert "keys_differ" not in {notice.code for notice in report.notices}
         migrate("old", client, "new", new_view, **options)
         assert values_in(server, "new") == made
         assert server.inserts["new"] == before["new"]
@@ -171,32 +174,207 @@ def test_items_of_the_same_view_keep_their_priorities(folder: Path) -> None:
     assert "priorities_new" in {notice.code for notice in report.notices}
 
 
-def test_episodes_that_lost_rows_are_refused_left_out_or_split(folder: Path) -> None:
+def test_episodes_that_lost_rows_are_refused_or_left_out(folder: Path) -> None:
     server, client = filled(folder, size=10)  # of 24 items: e4 and e5, and the last 2 of e3
     with pytest.raises(SourceError, match=r"1 of 3 episodes lack items or rows.*\(e3\).*--incomplete skip"):
         migrate("old", client, "new", "sequence:length=3")
     assert not values_in(server, "new")
     report = migrate("old", client, "new", "sequence:length=3", incomplete="skip")
-    assert (report.episodes, report.incomplete, report.left_out) == (2, 1, 1)
+    assert (report.episodes, report.incomplete) == (2, 1)
     assert values_in(server, "new") == pushed(NAMED[4:], "new", "sequence:length=3")
-    report = migrate("old", client, "new", "sequence:length=3", incomplete="split")
-    assert (report.episodes, report.incomplete, report.left_out) == (3, 1, 0)
-    expected = pushed(NAMED[4:], "new", "sequence:length=3")
-    assert len(values_in(server, "new")) == len(expected) + 1  # rows 2 to 4 of e3
-    # The old table loses more of it: what the new one has, it has in a longer run.
-    oldest = next(iter(server.items["old"]))
-    client.delete("old", np.array([oldest], np.uint64))
-    before = values_in(server, "new")
-    migrate("old", client, "new", "sequence:length=3", incomplete="split")
-    assert values_in(server, "new") == before
 
 
-def test_a_part_of_an_episode_that_the_new_table_has_whole_is_not_stored_beside_it(folder: Path) -> None:
-    server, client = filled(folder, size=10)
-    client.push(NAMED, "new", "sequence:length=3")
-    before = values_in(server, "new")
-    report = migrate("old", client, "new", "sequence:length=3", incomplete="split")
-    assert (report.left_out, values_in(server, "new")) == (1, before)
+@settings(max_examples=25, deadline=None)
+@given(
+    view=st.sampled_from(["two_step", "transition", "frame_stack:frames=2", "sequence:length=2", "episode"]),
+    is_listed=st.booleans(),
+    lost=st.sets(st.integers(0, 23), min_size=1, max_size=3),
+)
+def test_an_episode_that_lost_an_item_is_never_stored(view: str, is_listed: bool, lost: set[int]) -> None:
+    data = NAMED
+    server = server_with(table_for(view, "old", data), table_for("two_step", "new", data), own=is_listed)
+    with TemporaryDirectory() as place:
+        client = client_of(server, Path(place))
+        client.push(data, "old", view)
+        keys = list(server.items["old"])
+        client.delete("old", np.array([keys[number] for number in lost if number < len(keys)], np.uint64))
+        per_episode = len(keys) // len(data)
+        whole = {number // per_episode for number in lost if number < len(keys)} ^ {*range(len(data))}
+        try:
+            migrate("old", client, "new", incomplete="skip")
+        except SourceError as error:
+            assert "nothing to migrate" in str(error)
+    made = [*map(repr, values_in(server, "new").values())]
+    if not is_listed:  # rows of which an item is lost may be in others; whatever is stored is whole
+        assert len(made) % 4 == 0
+    elif view in ("transition", "frame_stack:frames=2"):  # whose last action is made up
+        assert len(made) == 4 * len(whole)
+    else:
+        expected = pushed([data[number] for number in whole], "new", "two_step") if whole else {}
+        assert sorted(made) == sorted(map(repr, expected.values()))
+
+
+def test_a_table_that_is_being_filled_doubles_nothing(folder: Path) -> None:
+    """The pages of a push are written at its end: what it has stored until then is of no known name."""
+    for view in ("two_step", "frame_stack:frames=2"):
+        server = server_with(table_for(view, "old", NAMED), table_for("two_step", "new", NAMED))
+        client = client_of(server, folder / view.partition(":")[0])
+        client.push(NAMED[:2], "old", view)
+        own = [(name, {**server.tables[name].items}) for name in (EPISODES_LIST,)]
+        client.push(NAMED, "old", view)
+        for name, items in own:  # as before the end of the second push
+            server.tables[name].items.clear()
+            server.tables[name].items.update(items)
+        with pytest.raises(
+            SourceError, match=r"4 episodes listed by no push .*a push that was killed.*--unlisted skip"
+        ):
+            migrate("old", client, "new")
+        write_entry(client.transport, running_push(server))
+        with pytest.raises(SourceError, match=r"the table is being filled \(push \w+ of robots\)"):
+            migrate("old", client, "new", dry_run=True)
+        assert not values_in(server, "new")
+        report = migrate("old", client, "new", unlisted="skip")
+        assert (report.episodes, report.unlisted, len(values_in(server, "new"))) == (2, 4, 8)
+        client.push(NAMED, "old", view)
+        migrate("old", client, "new")
+        assert len(values_in(server, "new")) == 24
+        assert server.inserts["new"] == 24
+
+
+def running_push(server: Server) -> JournalEntry:
+    return new_entry("push", source="robots", tables=("old",), server_process=process_text(server.state_id))
+
+
+def test_rows_in_no_window_make_an_episode_incomplete(folder: Path) -> None:
+    view = "sequence:length=4,stride=2"  # of 5 rows the last one is in no window
+    server = server_with(table_for(view, "old", NAMED), table_for("two_step", "new", NAMED))
+    client = client_of(server, folder)
+    client.push([*NAMED[:3], *(replace(made, id=f"f{n}") for n, made in enumerate(episodes(2, rows=6)))], "old", view)
+    with pytest.raises(SourceError, match=r"3 of 5 episodes lack items or rows.*in no window \(e0, e1, e2\)"):
+        migrate("old", client, "new", dry_run=True)
+    assert migrate("old", client, "new", incomplete="skip").episodes == 2
+    assert len(values_in(server, "new")) == 10
+
+
+def test_items_that_tell_no_end_need_a_list_or_the_users_word(folder: Path) -> None:
+    data = [replace(made, id=f"e{n}") for n, made in enumerate(episodes(3, terminal=False))]
+    view = "frame_stack:frames=2"
+    server = server_with(table_for(view, "old", data), table_for("two_step", "new", data), own=False)
+    client = client_of(server, folder)
+    client.push(data, "old", view)
+    with pytest.raises(SourceError, match="no_end=truncated behind its name"):
+        migrate("old", client, "new")
+    report = migrate("localhost:1/old?no_end=truncated", client, "new")
+    assert (report.episodes, len(values_in(server, "new"))) == (3, 9)
+    assert "last_row_made_up" in {notice.code for notice in report.notices}
+
+
+@pytest.mark.parametrize("data", [EPISODES, NAMED])
+def test_a_table_that_holds_episodes_twice_is_refused_before_anything_is_sent(folder: Path, data: Any) -> None:
+    view = "sequence:length=3"
+    server = server_with(table_for(view, "old", data), table_for("two_step", "new", data))
+    client = client_of(server, folder)
+    client.push(data, "old", view)
+    client.push(data, "old", view, again=True)
+    with pytest.raises(SourceError, match=r"6 episodes stored there more than once.*delete --push"):
+        migrate("old", client, "new", dry_run=True)
+
+
+def test_what_makes_no_items_is_refused(folder: Path) -> None:
+    _, client = filled(folder)
+    with pytest.raises(SourceError, match=r"no items of 6 episodes.*nothing is stored"):
+        migrate("old", client, "new", "sequence:length=3", keep_ranges={f"e{n}": [[0, 2]] for n in range(6)})
+
+
+def test_each_new_table_decides_by_itself_what_was_deleted(folder: Path) -> None:
+    tables = [table_for("two_step", name, NAMED) for name in ("old", "a", "b", "c")]
+    server = server_with(*tables)
+    client = client_of(server, folder)
+    client.push(NAMED, ["old", "c"])
+    client.delete_episodes(episodes=["e1"], table="old", checkpoint=False)
+    migrate("old", client, "a")
+    client.delete_episodes(episodes=["e1"], table="a", restore=True, checkpoint=False)
+    client.push(NAMED, "a")
+    report = migrate("old", client, ["a", "b", "c"])
+    # Let in again in a; c has it by a push of its own.
+    assert [len(values_in(server, name)) for name in "abc"] == [24, 20, 24]
+    (stays,) = (notice for notice in report.notices if notice.code == "deleted_stays")
+    assert "rlds2reverb delete --episode e1 --table c" in stays.text
+    client.push(NAMED, ["a", "b", "c"])
+    assert [len(values_in(server, name)) for name in "abc"] == [24, 20, 24]
+
+
+def test_a_delete_from_the_old_table_meanwhile_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, client = filled(folder)
+    set_priorities = Migration._set_priorities
+
+    def deleting(self: Migration) -> int:
+        client.delete_episodes(episodes=["e2"], table="old", checkpoint=False)
+        return set_priorities(self)
+
+    monkeypatch.setattr(Migration, "_set_priorities", deleting)
+    with pytest.raises(SourceError, match=r"1 episode deleted from it.*rlds2reverb delete --episode e2 --table twin"):
+        migrate("old", client, "twin")
+    client.delete_episodes(episodes=["e2"], table="twin", checkpoint=False)
+    assert migrate("old", client, "twin").items == {"twin": 20}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"transform": {"make": {"action": "cast(action, dtype=float16)"}}}, {"last_step": "repeat"}, {"again": True}],
+)
+def test_a_table_that_was_filled_with_options_says_that_keys_differ(folder: Path, options: dict[str, Any]) -> None:
+    server = server_with(
+        table_for("two_step", "old", NAMED, **{**options, "again": False}),
+        table_for("two_step", "new", NAMED, **{**options, "again": False}),
+    )
+    client = client_of(server, folder)
+    client.push(NAMED, "old", **options)
+    assert "keys_differ" in {notice.code for notice in migrate("old", client, "new").notices}
+
+
+def without_two_rows(episode: Any) -> Any:
+    columns = {path: column[2:] for path, column in episode.columns.items()}
+    return replace(episode, columns={**columns, "is_first": np.arange(len(columns["is_first"])) == 0})
+
+
+def test_priorities_go_with_their_rows_or_are_new(folder: Path) -> None:
+    server, client = filled(folder)
+    keys = np.array(list(server.items["old"]), np.uint64)
+    client.update_priorities("old", keys, np.arange(2.0, 2.0 + len(keys)))
+
+    for options in ({"map": without_two_rows}, {"transform": {"drop_first_rows": 1}}):
+        report = migrate("old", client, "twin", **options)
+        assert report.priorities == 0
+        assert "priorities_new" in {notice.code for notice in report.notices}
+        client.reset("twin")
+    # Of two new tables the one with the old view keeps them, of the episodes that filters leave.
+    report = migrate("old", client, {"twin": "two_step", "new": "sequence:length=3"}, exclude=["e1"])
+    assert report.priorities == 20
+    priorities = {repr(item.values): item.priority for item in server.table("old").items.values()}
+    twins = server.table("twin").items.values()
+    assert len(twins) == 20
+    assert all(item.priority == priorities[repr(item.values)] for item in twins)
+
+
+def test_a_folder_with_the_tables_name_is_not_the_table(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, client = filled(folder)
+    (folder / "old").mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    assert migrate("old", client, "twin", dry_run=True).old_items == 24
+
+
+def test_one_checkpoint_reads_all_new_tables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, client = filled(folder)
+    written = list[str]()
+    write = Keeping.checkpoint
+    monkeypatch.setattr(Keeping, "checkpoint", lambda self, seconds: written.append("") or write(self, seconds))
+    assert migrate("old", client, {"twin": "two_step", "new": "sequence:length=3"}).items == {"twin": 24, "new": 18}
+    assert len(written) == 2  # for the old table and for the new ones
+    monkeypatch.setattr(Keeping, "checkpoint", lambda self, seconds: written.append("") or "/nowhere/checkpoint")
+    with pytest.raises(SourceError, match="cannot be read from here"):
+        migrate("old", client, "twin")
+    assert len(written) == 3
 
 
 def test_one_that_was_stopped_adds_the_rest_when_it_runs_again(folder: Path, tmp_path: Path) -> None:
@@ -250,7 +428,8 @@ def test_what_the_config_lacks_is_said_whole(folder: Path) -> None:
         ("old", "old", {}, ConfigError, "is the old table and the new one"),
         ("none", "new", {}, SourceError, 'no table "none"'),
         ("old", "new", {}, SpecMismatch, "new"),
-        ("old", "twin", {"incomplete": "maybe"}, ConfigError, "expected one of refuse, skip, split"),
+        ("old", "twin", {"unlisted": "maybe"}, ConfigError, "expected one of refuse, skip, content"),
+        ("old", "twin", {"incomplete": "split"}, ConfigError, "expected one of refuse, skip"),
         ("localhost:1?table=old,gaps=split", "twin", {}, SourceError, "unknown option"),
     ],
 )
@@ -277,9 +456,9 @@ def test_items_that_are_gone_or_changed_at_the_end_are_an_error(folder: Path, mo
     server, client = filled(folder)
     read_back = Migration._read_back
 
-    def losing(self: Migration, table: str) -> Any:
-        client.delete(table, np.array([next(iter(server.items[table]))], np.uint64))
-        return read_back(self, table)
+    def losing(self: Migration) -> Any:
+        client.delete("twin", np.array([next(iter(server.items["twin"]))], np.uint64))
+        return read_back(self)
 
     monkeypatch.setattr(Migration, "_read_back", losing)
     with pytest.raises(CapacityError, match="1 of 24 items are not there at the end") as caught:
