@@ -49,6 +49,9 @@ HOW_TO = (
 
 SOURCE = "bundled:cartpole@train[:3]"
 INFO = table_info("replay", max_size=100_000)
+CHECKPOINT: dict[str, Any] = {
+    "generation": 3, "folder": "/c/000003", "items": {"t": 5}, "bytes": 7, "seconds": 0.5, "written": True,
+}  # fmt: skip
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -244,9 +247,9 @@ def test_of_an_index(run: Run) -> None:
 
 
 def test_of_a_checkpoint(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    written: dict[str, Any] = {"generation": 3, "folder": "/c/000003", "items": {"t": 5}, "bytes": 7, "seconds": 0.5}
-    monkeypatch.setattr(ServerHttp, "checkpoint", lambda *_: WrittenCheckpoint(**written))
-    assert told(run, "checkpoint") == written
+    answer = {**CHECKPOINT, "written": False}
+    monkeypatch.setattr(ServerHttp, "checkpoint", lambda *_: WrittenCheckpoint(**answer))
+    assert told(run, "checkpoint") == answer
 
 
 @pytest.mark.full
@@ -333,11 +336,10 @@ def test_a_stdout_that_is_full_leaves_the_words_on_stderr(monkeypatch: pytest.Mo
 
 def test_the_judge_of_these_tests_finds_what_is_wrong() -> None:
     schema = schema_of("checkpoint")
-    good: dict[str, Any] = {"generation": 3, "folder": "f", "items": {"t": 5}, "bytes": 7, "seconds": 0.5}
-    assert [*faults(good, schema)] == []
+    assert [*faults(CHECKPOINT, schema)] == []
     wrong: list[tuple[str, Any]] = [("more", 1), ("generation", -1), ("generation", "3"), ("seconds", float("nan"))]
     for name, value in (*wrong, ("items", {"t": True})):
-        assert [*faults({**good, name: value}, schema)], name
-    assert [*faults({name: good[name] for name in good if name != "bytes"}, schema)]
+        assert [*faults({**CHECKPOINT, name: value}, schema)], name
+    assert [*faults({name: CHECKPOINT[name] for name in CHECKPOINT if name != "bytes"}, schema)]
     with pytest.raises(ValueError, match="does not know"):
         [*faults(1, {"multipleOf": 2})]
