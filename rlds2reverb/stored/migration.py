@@ -204,6 +204,10 @@ def migrate(
       WireError: an item in the new table is not what was sent.
       Rlds2ReverbError: as `Client.push` otherwise.
     """
+    if refused := sorted({*NOT_OF_MIGRATIONS} & options.keys()):
+        raise ConfigError(
+            f"migrate: {', '.join(refused)}: no option of a migration, which stores each item once, under the names that it has"
+        )
     view = "two_step" if view is None and not isinstance(table, Mapping) else view
     chosen = make_options(PushOptions, "migrate", table, view, **options)
     migration = Migration.open(source, client, chosen, incomplete, check_items, unlisted)
@@ -407,7 +411,13 @@ class Migration:
         ready = Preparation.open(opened, options, options.outputs)
         _check_columns(old, ready)
         _check_tables(client, ready, old, stored)
-        plan = client.planned(opened, options)
+        try:
+            plan = client.planned(opened, options)
+        except CapacityError as error:  # its ways on are those of a push
+            why = str(error).partition("; ")[0]
+            raise CapacityError(
+                f"{why}; make the table larger, or migrate fewer episodes (--where, --exclude)"
+            ) from error
         left_out = _count_episodes(stored, np.flatnonzero(is_unlisted & ~is_read))
         choice = RunChoice(chosen, _count_episodes(stored, np.flatnonzero(is_lost)), left_out, opened)
         return Migration(old, stored, names, origins, choice, client, plan, check_items)
@@ -561,7 +571,7 @@ class Migration:
         names = sorted(
             name
             for name in deleted & {name_of_copies(name) for name in self._sent}
-            if not own.tables_without(name).issuperset(tables)
+            if not own.tables_without(name) >= {*tables}
         )
         if names:
             options = [

@@ -286,6 +286,18 @@ def test_what_makes_no_items_is_refused(folder: Path) -> None:
         migrate("old", client, "new", "sequence:length=3", keep_ranges={f"e{n}": [[0, 2]] for n in range(6)})
 
 
+def test_a_table_that_is_too_small_is_refused_with_the_ways_of_a_migration(folder: Path) -> None:
+    server = server_with(table_for("two_step", "old", NAMED), table_for("two_step", "new", NAMED, 10))
+    client = client_of(server, folder)
+    client.push(NAMED, "old")
+    with pytest.raises(
+        CapacityError, match=r"max_size 10 is smaller.*evicted; make the table larger, or migrate fewer"
+    ):
+        migrate("old", client, "new")
+    with pytest.raises(ConfigError, match="allow_eviction"):
+        migrate("old", client, "new", allow_eviction=True)
+
+
 def test_each_new_table_decides_by_itself_what_was_deleted(folder: Path) -> None:
     tables = [table_for("two_step", name, NAMED) for name in ("old", "a", "b", "c")]
     server = server_with(*tables)
