@@ -101,7 +101,7 @@ test-oldest: setup-oldest ## The core's tests on the oldest Python and the oldes
 test-deep: ## Everything at full size, drawn at random; SEED=N draws again, PARTS="core faults" takes these parts
 	scripts/test-deep $(PARTS)
 
-test-chaos: setup ## Random kills, cuts, full disks, damaged files, twenty minutes of soak (35 minutes; CHAOS_SIZE=0.1: a tenth; CHAOS_SEED: draw again)
+test-chaos: setup ## Random kills, cuts, full disks, damaged files, twenty minutes of soak, a month in an hour (95 minutes; CHAOS_SIZE=0.1: a tenth; CHAOS_SEED: draw again)
 	$(QUIET) CHAOS_SIZE=$${CHAOS_SIZE:-1} $(RUN)pytest -rP tests/faults/chaos $(ARGS)
 
 test-peers: setup-peers ## Our views beside TorchRL, RLlib and Acme themselves

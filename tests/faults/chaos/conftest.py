@@ -13,7 +13,7 @@ import pytest
 from tests.support.forks import Forks
 
 SIZE = float(os.environ.get("CHAOS_SIZE", "0.1"))
-"""1 for the whole suite (some 35 minutes), 0.1 for a tenth of its kills and of its soak."""
+"""1 for the whole suite (some 95 minutes), 0.1 for a tenth of its kills and of its soak."""
 
 SEED = int(os.environ.get("CHAOS_SEED") or secrets.randbits(32))
 """CHAOS_SEED=N draws the same faults again; when they come still depends on the machine."""
