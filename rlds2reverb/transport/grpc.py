@@ -49,6 +49,9 @@ _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),  # else channels to one address share a connection
 )
 
+_CHECKPOINT_ATTEMPTS = 10
+"""Most requests of a checkpoint while another one deletes it. Only small ones are written so fast that they meet."""
+
 _ASK_AGAIN_SECONDS = 0.1  # pause before ServerInfo is asked again on a new connection
 
 
@@ -95,8 +98,18 @@ class GrpcTransport:
             time.sleep(_ASK_AGAIN_SECONDS)
 
     def checkpoint(self, seconds: float) -> str:
-        # Reverb keeps one checkpoint, and deletes every other entry of its folder.
-        return codec.decode_checkpoint_path(self._call("Checkpoint", b"", "writing a checkpoint", seconds))
+        # Reverb keeps one checkpoint, and deletes every other entry of its folder: when two are written at once, as by the server's own
+        # schedule, one of the calls may fail with NOT_FOUND.
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                return codec.decode_checkpoint_path(self._call("Checkpoint", b"", "writing a checkpoint", seconds))
+            except TransportError as error:
+                reason = error.__cause__
+                was_deleted = isinstance(reason, grpc.Call) and reason.code() is grpc.StatusCode.NOT_FOUND
+                if attempts == _CHECKPOINT_ATTEMPTS or not was_deleted:
+                    raise
 
     def delete_items(self, table: str, item_keys: Array) -> None:
         # Unknown keys are skipped (observed in 0.14).

@@ -33,6 +33,7 @@ class FakeReverb(MemoryServer):
     Attributes:
       address: "127.0.0.1:port".
       info_codes: statuses with which the next calls of ServerInfo end.
+      checkpoint_codes: statuses with which the next calls of Checkpoint end.
       info_bytes: what ServerInfo answers instead of the truth.
       info_calls: calls of ServerInfo so far.
       info_after: ServerInfo answers only when so many calls have come.
@@ -46,6 +47,7 @@ class FakeReverb(MemoryServer):
     ) -> None:
         super().__init__(*tables, state_id=7, batch=batch)
         self.info_codes: deque[grpc.StatusCode] = deque()
+        self.checkpoint_codes: deque[grpc.StatusCode] = deque()
         self.info_bytes: bytes | None = None
         self.info_calls = 0
         self.info_after = 0
@@ -114,6 +116,13 @@ class FakeReverb(MemoryServer):
             context.abort(code, "as planned")
         return self._info() if data is None else data
 
+    def answer_checkpoint(self, _: bytes, context: grpc.ServicerContext) -> bytes:
+        """Writes none; names a folder all the same."""
+        if self.checkpoint_codes:
+            context.abort(self.checkpoint_codes.popleft(), "as planned")
+        data: bytes = message_class("CheckpointResponse")(checkpoint_path="/a/checkpoint").SerializeToString()
+        return data
+
     def answer_mutation(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         """Deletes items; changes no priorities."""
         request = message_class("MutatePrioritiesRequest").FromString(data)
@@ -179,6 +188,7 @@ class _Handlers(grpc.GenericRpcHandler):
     def __init__(self, server: FakeReverb) -> None:
         self._methods = {
             "/deepmind.reverb.ReverbService/ServerInfo": grpc.unary_unary_rpc_method_handler(server.answer_server_info),
+            "/deepmind.reverb.ReverbService/Checkpoint": grpc.unary_unary_rpc_method_handler(server.answer_checkpoint),
             "/deepmind.reverb.ReverbService/MutatePriorities": grpc.unary_unary_rpc_method_handler(
                 server.answer_mutation
             ),

@@ -60,6 +60,23 @@ def transport(fake: FakeReverb) -> Iterator[GrpcTransport]:
     opened.close()
 
 
+# Checkpoints.
+
+
+def test_a_checkpoint_that_another_one_has_deleted_is_asked_for_again(
+    fake: FakeReverb, transport: GrpcTransport
+) -> None:
+    fake.checkpoint_codes += [grpc.StatusCode.NOT_FOUND] * 3
+    assert transport.checkpoint(60.0) == "/a/checkpoint"
+    fake.checkpoint_codes += [grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT]
+    with pytest.raises(TransportError, match="as planned"):
+        transport.checkpoint(60.0)
+    assert not fake.checkpoint_codes
+    fake.checkpoint_codes += [grpc.StatusCode.NOT_FOUND] * 100
+    with pytest.raises(TransportError, match="NOT_FOUND"):
+        transport.checkpoint(60.0)
+
+
 # Addresses.
 
 
