@@ -66,7 +66,7 @@ def _not_ready(facts: AlertFacts) -> Found:
 def _find_old(facts: AlertFacts) -> Found:
     known, last = facts.state.checkpoints.state.last, facts.state.checkpoints.newest()
     # Data that rests needs no newer one: it holds everything until something changes.
-    held_at = 0.0 if last is None else max(last.manifest.created, facts.state.checkpoints.holds_all_at or 0.0)
+    held_at = 0.0 if last is None else facts.state.checkpoints.holds_all_at or last.manifest.created
     seconds = facts.now - (held_at or facts.state.started_at)
     if seconds > OLD_SECONDS:
         gone = "" if known is None or last is not None else f"; checkpoint {known.number} is gone from the folder"

@@ -8,7 +8,8 @@ restored table continues (observed in dm-reverb 0.14). So the two are compared, 
 | a table of the config is new, gone, or set otherwise | its description |
 | inserts, evictions, deletes | inserts, and items held |
 | samples | their number, where it matters: an item goes after so many, a limiter counts them, or a selector looks at priorities |
-| a table is emptied, and filled with as many items | fewer samples than before; the time that its thread spent on inserts |
+| a table is emptied, and filled with as many items | fewer samples than before; other episodes; the time that its thread spent on \
+inserts; a look in between |
 | items sent again, which sets their priorities | that time |
 | updates of priorities | nothing: Reverb counts none. Who updates them samples the table, mostly before, see below |
 
@@ -92,16 +93,34 @@ def all_tables(info: ServerInfo) -> dict[str, TableInfo]:
     return {**info.tables, **info.own_tables}
 
 
-def inserting_seconds(info: ServerInfo) -> dict[str, float]:
-    """By table, the time that its thread has spent on inserts since the server's start."""
-    return {name: table.worker.inserting for name, table in all_tables(info).items()}
+@dataclass(frozen=True)
+class TableTrace:
+    """What Reverb counts of a table since the server's start, and no checkpoint has; `episodes` held and deleted, None where not known.
+
+    The seconds spent on inserts are whole milliseconds, which some hundred small items take.
+    """
+
+    inserting: float = 0.0
+    episodes: tuple[int, int] | None = None
 
 
-def find_change(marks: Marks, info: ServerInfo, inserting: Mapping[str, float]) -> str:
+Traces = Mapping[str, TableTrace]
+"""By the table's name."""
+
+
+def traces_of(info: ServerInfo) -> dict[str, TableTrace]:
+    """What Reverb tells now of its tables."""
+    return {
+        name: TableTrace(table.worker.inserting, (table.episodes, table.deleted_episodes))
+        for name, table in all_tables(info).items()
+    }
+
+
+def find_change(marks: Marks, info: ServerInfo, traces: Traces) -> str:
     """The first thing that has changed since a checkpoint, in words; "" when nothing has.
 
     Args:
-      inserting: `inserting_seconds` at some time before the checkpoint, best just before it; 0 for tables that it lacks.
+      traces: `traces_of` just before the checkpoint; a table that they lack has changed unless it is empty.
     """
     tables = all_tables(info)
     if differing := sorted(marks.keys() ^ tables.keys()):
@@ -109,8 +128,14 @@ def find_change(marks: Marks, info: ServerInfo, inserting: Mapping[str, float]) 
     for name, table in sorted(tables.items()):
         if change := _change_of(marks[name], table):
             return f'table "{name}": {change}'
-        if table.worker.inserting > inserting.get(name, 0.0):
+        trace, now = traces.get(name), (table.episodes, table.deleted_episodes)
+        if trace is None:
+            if table.current_size:
+                return f'table "{name}": Reverb did not tell just before the checkpoint what it has inserted'
+        elif table.worker.inserting > trace.inserting:
             return f'table "{name}": items were sent again'
+        elif trace.episodes not in (None, now):
+            return f'table "{name}": it has other episodes'
     return ""
 
 

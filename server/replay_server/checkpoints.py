@@ -14,11 +14,13 @@ from typing import Generic, TypeVar
 
 from replay_server.changes import (
     Marks,
+    TableTrace,
+    Traces,
     all_tables,
     find_change,
     has_priorities,
-    inserting_seconds,
     marks_of,
+    traces_of,
     was_sampled_by_priority,
 )
 from replay_server.errors import CheckpointError, FolderLost
@@ -50,7 +52,9 @@ _ATTEMPTS = 10
 """Most requests while Reverb deletes what it writes, because clients request checkpoints at the same time. Only small ones are
 written before their files have second names, so that another request costs little."""
 
-_WATCH_SECONDS = 5.0
+_WATCH_SECONDS = 1.0
+"""As often as the monitor asks Reverb: a table that is emptied and filled again looks as before unless it is seen in between."""
+
 _DELETED = "NOT_FOUND"  # in Reverb's error when another call has deleted an entry
 
 
@@ -88,6 +92,15 @@ class Outcome:
     error: str = ""
 
 
+@dataclass(frozen=True)
+class _Baseline:
+    """What the tables are compared with, of the newest checkpoint; `since` is the Unix time from which it is that."""
+
+    marks: Marks
+    traces: Traces
+    since: float
+
+
 class CheckpointWriter:
     """Has Reverb write checkpoints, and keeps them in the store. One at a time, from any thread.
 
@@ -116,7 +129,8 @@ class CheckpointWriter:
     ) -> None:
         self._items, self._look = items, look
         # Of the newest checkpoint, see `changes`; None where they are not known. Replaced as a whole: `watch` reads it in another thread.
-        self._baseline: tuple[Marks, dict[str, float]] | None = None
+        self._baseline: _Baseline | None = None
+        self._seen_change: tuple[_Baseline, str] | None = None  # since a baseline; it may not be seen any more
         self._may_be_updated = False  # by somebody who had sampled by priority before the newest checkpoint
         self.holds_all_at: float | None = None
         self._is_resting = False
@@ -136,7 +150,11 @@ class CheckpointWriter:
         if checkpoint is not None:
             self._store.highest = max(self._store.highest, checkpoint.number)
             marks = self._set_newest(checkpoint)
-            self._baseline = None if marks is None else (marks, {})  # this process has inserted nothing
+            info = None if self._look is None else self._look()
+            # This process has inserted nothing.
+            episodes = {} if info is None else {name: trace.episodes for name, trace in traces_of(info).items()}
+            traces = {name: TableTrace(0.0, episodes.get(name)) for name in marks or ()}
+            self._baseline = None if marks is None else _Baseline(marks, traces, time.time())
             self._prune()
 
     def start_over(self, checkpoint: Checkpoint | None) -> None:
@@ -187,8 +205,17 @@ class CheckpointWriter:
 
     def watch(self, info: ServerInfo, asked_at: float) -> None:
         """Notes whether the newest checkpoint still holds everything, by what Reverb has told of its tables at a Unix time."""
+        asked_at, baseline = min(asked_at, time.time()), self._baseline
+        if self.holds_all_at is not None and self.holds_all_at > time.time():
+            self.holds_all_at = asked_at  # the clock was set back; no later time would be noted until it is there again
         if not self._find_change(info, SCHEDULE):
             self.holds_all_at = max(asked_at, self.holds_all_at or 0.0)
+        elif (
+            baseline is not None
+            and asked_at > baseline.since
+            and (change := find_change(baseline.marks, info, baseline.traces))
+        ):
+            self._seen_change = baseline, change
 
     def stop(self) -> None:
         """Refuses every further checkpoint but that of reason "shutdown", also to callers that wait for their turn."""
@@ -196,6 +223,8 @@ class CheckpointWriter:
 
     def keep_clients(self) -> Checkpoint | None:
         """Keeps the newest checkpoint that a client had Reverb write; None without such a checkpoint.
+
+        When nothing has changed since the newest one, that one is returned, not `is_new`, as by `write`.
 
         Raises:
           CannotKeepError: the disk is full or does not take it; it is still there.
@@ -206,6 +235,12 @@ class CheckpointWriter:
             staged = self._newest_finished()
             if staged is None:
                 return None
+            if self._look is not None and not self._find_change(self._look(), CLIENT):
+                current = self.newest()
+                if current is not None:  # what it holds is in that one
+                    self.working.note_adopted(staged.name, current.number)
+                    self.tidy()
+                    return self._not_needed(current, CLIENT)
             began, ended = writing_times(staged)
             return self._recorded(
                 "checkpoint kept that a client asked for", CLIENT, lambda: self._keep(staged, began, ended)
@@ -259,7 +294,9 @@ class CheckpointWriter:
         by_priority = (name for name, table in all_tables(info).items() if has_priorities(table) and table.current_size)
         if reason != SCHEDULE and (name := next(by_priority, "")):
             return f'table "{name}": Reverb does not tell whether priorities were updated'
-        return find_change(baseline[0], info, baseline[1])
+        if self._seen_change is not None and self._seen_change[0] is baseline:
+            return self._seen_change[1]
+        return find_change(baseline.marks, info, baseline.traces)
 
     def _not_needed(self, current: Checkpoint, reason: str) -> Checkpoint:
         is_first = reason != SCHEDULE or self.holds_all_at is None or not self._is_resting
@@ -276,7 +313,7 @@ class CheckpointWriter:
         """Keeps a checkpoint from being pruned until a newer one is written; returns what it says of its tables."""
         older = {number: why for number, why in self._store.held.items() if why != NEWEST}
         self._store.held = {**older, checkpoint.number: older.get(checkpoint.number, NEWEST)}
-        self._is_resting, self.holds_all_at = False, checkpoint.manifest.created
+        self._is_resting, self.holds_all_at = False, min(checkpoint.manifest.created, time.time())
         try:
             return marks_of(checkpoint.folder)
         except CheckpointError:  # it was removed at once: the next one is written
@@ -296,10 +333,10 @@ class CheckpointWriter:
         finally:
             give_back()
         before, marks = self._baseline, self._set_newest(checkpoint)
-        self._may_be_updated = marks is None or was_sampled_by_priority({} if before is None else before[0], marks)
-        # Where Reverb did not answer, times of before: they only grow, so no insert is missed, and one checkpoint more may be written.
-        earlier = {} if before is None else before[1]
-        self._baseline = None if marks is None else (marks, earlier if info is None else inserting_seconds(info))
+        self._may_be_updated = marks is None or was_sampled_by_priority({} if before is None else before.marks, marks)
+        # Where Reverb did not answer, nothing that it counted before: the tables that have items are written once more.
+        traces = {} if info is None else traces_of(info)
+        self._baseline = None if marks is None else _Baseline(marks, traces, time.time())
         from_clients, last = self.state.from_clients + (reason == CLIENT), self.state.last
         self.state = replace(self.state, last=checkpoint, reason=reason, last_error="", from_clients=from_clients)
         self._log.info(

@@ -140,7 +140,7 @@ class CheckpointSection(_Section, frozen=True):
         empty and keeps the checkpoint for good, "refuse" does not start.
       deadline_seconds: longest time that Reverb may take to write one.
       upload: a place in a bucket, `gs://BUCKET/FOLDER` or `s3://BUCKET/FOLDER`, of this server alone, to which the newest
-        checkpoint is sent whenever it is not there yet; null for none.
+        checkpoint is sent whenever it is not there yet; looked at after each checkpoint and hourly; null for none.
       upload_keep: checkpoints kept there, as for `keep`; null for the same as `keep`.
       upload_on_shutdown_seconds: longest time that a stop waits for the last checkpoint to be sent; 0 for not at all.
     """

@@ -90,7 +90,7 @@ _SERVER_METRICS: tuple[tuple[Metric, Callable[[ServerState], _Value]], ...] = (
         lambda state: (
             None
             if (newest := state.checkpoints.newest()) is None
-            else max(newest.manifest.created, state.checkpoints.holds_all_at or 0.0)
+            else state.checkpoints.holds_all_at or newest.manifest.created
         ),
     ),
     (

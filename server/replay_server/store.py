@@ -564,9 +564,12 @@ class CheckpointStore:
             key = path.name, (path / MANIFEST).stat().st_mtime_ns
         except OSError as error:
             raise cannot_read(path / MANIFEST, error) from error
-        if key not in self._manifests:
-            self._manifests = {**self._manifests, key: read_manifest(path)}
-        return self._manifests[key]
+        # `listed` of another thread may drop the entry at any moment.
+        manifest = self._manifests.get(key)
+        if manifest is None:
+            manifest = read_manifest(path)
+            self._manifests = {**self._manifests, key: manifest}
+        return manifest
 
     def listed(self) -> list[ListedCheckpoint]:
         """The kept checkpoints, newest first; what is in their files is not read.

@@ -65,6 +65,7 @@ from replay_server.store import (
     PINNED,
     Checkpoint,
     CheckpointStore,
+    Manifest,
     decode_manifest,
     list_numbered,
     number_of,
@@ -82,6 +83,9 @@ FETCHED = "fetched"  # in the checkpoint folder, while a start takes a checkpoin
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
 """After a failure; each pause is twice as long as the one before."""
+
+LOOK_SECONDS = 3600.0
+"""Longest time between two looks at what is there: rules of a bucket and people remove objects while nothing new is kept."""
 
 _ALL = (*RECORD_FILES, DONE)
 _BLOCK_BYTES = 4 << 20
@@ -455,6 +459,7 @@ class Uploads:
         self._token, self._has_claimed = secrets.token_hex(16), False
         self._words = f"process {os.getpid()} on host {socket.gethostname()}, started {utc(time.time())}"
         self._verified = ""  # xxh3 of the manifest whose files were
+        self._sent = ""  # that of the newest checkpoint that was seen there
         self._lock = threading.Lock()
         self._wanted, self._hurry, self._over = threading.Event(), threading.Event(), threading.Event()
         self._is_stopping = False
@@ -509,7 +514,7 @@ class Uploads:
 
     def _run(self) -> None:
         while not (self._is_stopping and self._over.is_set()):
-            self._wanted.wait()
+            self._wanted.wait(LOOK_SECONDS)
             self._wanted.clear()
             pause = FIRST_PAUSE_SECONDS
             while not (self._is_stopping and self._over.is_set()):
@@ -556,6 +561,7 @@ class Uploads:
             manifest = self._manifest(newest)
             sent = next((checkpoint for checkpoint in there.whole if checkpoint.manifest.xxh3 == manifest.xxh3), None)
             if sent is None:
+                noted = noted or self._note_gone(newest, manifest)
                 with self.store.using(newest):
                     self._send(newest, 1 + there.newest_number)
                 there = look(self.place)
@@ -563,6 +569,7 @@ class Uploads:
                     raise CheckpointError(
                         f"{newest}: was sent, and is not whole in {self.place}; who else writes there?"
                     )
+            self._sent = manifest.xxh3
         with self._lock:
             waiting = tuple(checkpoint for checkpoint in self.state.waiting if checkpoint not in noted)
             last = next(iter(there.whole), None)
@@ -585,6 +592,20 @@ class Uploads:
             path.upload_bytes(b"")
             self._log.warning("checkpoint pinned that a start passed over", number=newest.number, path=str(path))
         self.store.note_copies([msgspec.structs.replace(copy, is_safe_there=True) for copy in copies])
+
+    def _note_gone(self, path: Path, manifest: Manifest) -> tuple[tuple[int, float], ...]:
+        """Has a checkpoint wait again that was sent and is gone; returns all that wait."""
+        with self._lock:
+            if self._sent == manifest.xxh3 and not self.state.waiting:
+                self._log.warning(
+                    "checkpoint gone from the bucket",
+                    number=number_of(path),
+                    place=str(self.place),
+                    meaning="somebody or a rule of the bucket removed it; it is sent again",
+                )
+                self.state = replace(self.state, waiting=((number_of(path), time.time()),))
+                self._over.clear()
+            return self.state.waiting
 
     def _manifest(self, path: Path) -> Any:
         try:

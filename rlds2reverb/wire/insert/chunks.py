@@ -225,7 +225,7 @@ def _encode_chunk(
     raw_bytes = sum(encoder.raw_bytes(start, end) for encoder in encoders)
     if raw_bytes > MOST_CHUNK_BYTES:
         raise WireError(
-            f"steps {begin} to {stop - 1}: a chunk of {raw_bytes:,} bytes, and a message of Reverb holds at most {MOST_CHUNK_BYTES:,}; "
+            f"steps {begin} to {stop - 1}: a chunk of {raw_bytes:,} decoded bytes, of which a message of Reverb holds at most {MOST_CHUNK_BYTES:,}; "
             f"{_how_to_shrink(stop - begin)}"
         )
     fields: list[Any] = []

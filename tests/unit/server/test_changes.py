@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from replay_server.changes import TableMark, find_change, marks_of
+from replay_server.changes import TableMark, find_change, marks_of, traces_of
 from replay_server.checkpoints import CLIENT, REQUEST, SCHEDULE, SHUTDOWN, CheckpointWriter
 from replay_server.errors import CheckpointError
 from replay_server.files import RECORD_FILES, write_records
@@ -35,6 +35,7 @@ class Table:
         self.name, self.sampler, self.max_times_sampled, self.ratio = name, sampler, max_times_sampled, ratio
         self.inserts = self.samples = self.deletes = 0
         self.inserting = 0.0
+        self.episodes = 1
 
     def record(self) -> bytes:
         bounds = (-1.0, 1.0) if self.ratio else (-1e300, 1e300)
@@ -65,7 +66,11 @@ class Table:
         table = table_info(self.name, None, 100, sampler, "fifo", limiter)
         worker = WorkerTime(inserting=self.inserting)
         return replace(
-            table, current_size=self.inserts - self.deletes, max_times_sampled=self.max_times_sampled, worker=worker
+            table,
+            current_size=self.inserts - self.deletes,
+            max_times_sampled=self.max_times_sampled,
+            episodes=self.episodes,
+            worker=worker,
         )
 
 
@@ -123,6 +128,7 @@ CHANGES: dict[str, Callable[[Table], None]] = {
         setattr(table, "deletes", table.deletes + 1),
     )[0],
     "send again": lambda table: setattr(table, "inserting", table.inserting + 0.001),
+    "fill again": lambda table: setattr(table, "episodes", table.episodes + 1),
     "sample": lambda table: setattr(table, "samples", table.samples + 1),
     "empty": lambda table: setattr(table, "samples", 0),
 }
@@ -173,11 +179,16 @@ def test_a_start_compares_with_the_checkpoint_that_it_has_restored(tmp_path: Pat
     table.inserts, table.samples, table.inserting = 9, 3, 0.5
     writer, server, store = writer_of(tmp_path, table)
     first = writer.write(SCHEDULE)
-    for change in (False, True):
-        restarted = CheckpointWriter(store, server.request, 0.0, look=server.info)
-        table.inserting, table.inserts = 0.0, 9 + change
-        restarted.restored(first)
-        assert restarted.write(SCHEDULE).is_new == change
+    for answers in (True, False):
+        for change in (0, 1):
+            restarted = CheckpointWriter(store, server.request, 0.0, look=server.info if answers else lambda: None)
+            table.inserting, table.inserts = 0.0, 9
+            restarted.restored(first)
+            restarted._look = server.info
+            table.inserts += change
+            assert restarted.write(SCHEDULE).is_new == bool(change)
+            table.inserts = 9
+            first = restarted.write(SCHEDULE)
 
 
 @pytest.mark.parametrize("damage", ["folder", "file", "short"])
@@ -222,13 +233,52 @@ def test_a_table_filled_again_is_written_whatever_checkpoint_came_before(
     elif how == "unanswered":
         writer.write(SCHEDULE)
     else:
-        writer.start_over(None, ())
-    table.inserting = 2.0
+        writer.start_over(None)
     writer._look, held_at, info = server.info, writer.holds_all_at, server.info()
     assert info is not None
     writer.watch(info, 1e12)
     assert writer.holds_all_at == held_at
     assert writer.write(SHUTDOWN).is_new
+
+
+def test_a_table_that_was_seen_empty_counts_as_changed_though_it_looks_as_before(tmp_path: Path) -> None:
+    """Reverb's clock of inserts has whole milliseconds: a few items do not move it."""
+    table = Table()
+    table.inserts = 6
+    writer, server, _ = writer_of(tmp_path, table)
+    first = writer.write(SCHEDULE)
+    for inserts, asked_at in ((0, first.manifest.created - 1), (6, 1e12)):  # an answer from before the checkpoint
+        table.inserts = inserts
+        info = server.info()
+        assert info is not None
+        writer.watch(info, asked_at)
+    assert not writer.write(SCHEDULE).is_new
+    for inserts in (0, 6):
+        table.inserts = inserts
+        info = server.info()
+        assert info is not None
+        writer.watch(info, 1e12)
+    assert writer.write(SHUTDOWN).is_new
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "prioritized"])
+def test_a_clients_checkpoint_is_kept_when_something_has_changed(tmp_path: Path, sampler: str) -> None:
+    """As one that is requested. An empty table has no priorities."""
+    table = Table(sampler=sampler)
+    writer, server, store = writer_of(tmp_path, table)
+    outcomes: list[Any] = []
+    for inserts, is_kept in ((0, True), (0, False), (3, True), (3, sampler == "prioritized")):
+        table.inserts = inserts
+        server.finish()
+        kept = writer.keep_clients()
+        assert kept is not None
+        assert (kept.is_new, writer.keep_clients()) == (is_kept, None)
+        assert writer.working.list_finished() == []
+        outcomes.append(kept)
+        if is_kept and inserts:
+            writer.write(SCHEDULE)  # what Reverb counted before a client's is not known
+    assert writer.state.from_clients == sum(kept.is_new for kept in outcomes)
+    assert numbers(store)[-1] == 1
 
 
 def test_a_failure_is_tried_again_and_a_clients_checkpoint_counts(tmp_path: Path) -> None:
@@ -247,7 +297,8 @@ def test_a_failure_is_tried_again_and_a_clients_checkpoint_counts(tmp_path: Path
     server.finish()
     kept = writer.keep_clients()
     assert kept is not None
-    assert (writer.state.reason, writer.write(SCHEDULE)) == (CLIENT, kept)
+    assert (writer.state.reason, writer.state.last) == (CLIENT, kept)
+    assert [writer.write(SCHEDULE).is_new for _ in range(2)] == [True, False]
 
 
 def test_what_rests_is_known_to_be_held_until_something_changes(
@@ -255,15 +306,27 @@ def test_what_rests_is_known_to_be_held_until_something_changes(
 ) -> None:
     table = Table()
     writer, server, _ = writer_of(tmp_path, table)
-    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    clock = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
     assert writer.holds_all_at is None
     writer.write(SCHEDULE)
-    for now, inserts, held_at in ((2000.0, 0, 2000.0), (1500.0, 0, 2000.0), (9000.0, 1, 2000.0), (9001.0, 0, 9001.0)):
+    for clock[0], inserts, asked_at, held_at in (
+        (2000.0, 0, 2000.0, 2000.0),
+        (2001.0, 0, 1500.0, 2000.0),
+        (9000.0, 1, 9000.0, 2000.0),
+        (1900.0, 1, 1899.0, 1899.0),  # the clock was set back, and the time since then is counted
+        (1950.0, 1, 1950.0, 1899.0),
+    ):
         table.inserts = inserts
         info = server.info()
         assert info is not None
-        writer.watch(info, now)
+        writer.watch(info, asked_at)
         assert writer.holds_all_at == held_at
+    last = writer.write(SCHEDULE)
+    clock[0] = 1000.0
+    restarted = CheckpointWriter(writer._store, server.request, 0.0, look=server.info)
+    restarted.restored(last)  # written by a clock that was ahead
+    assert restarted.holds_all_at == 1000.0
 
 
 @given(counts=st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=2, max_size=2))
@@ -274,7 +337,7 @@ def test_equal_counts_and_nothing_else_are_no_change(counts: list[tuple[int, int
     mark = TableMark(before.inserts, before.samples, before.inserts - before.deletes)
     info = ServerInfo.of(1, [replace(after.info())])
     described = replace(mark, description=_description(after))
-    assert (find_change({"t": described}, info, {}) == "") == (counts[0] == counts[1])
+    assert (find_change({"t": described}, info, traces_of(info)) == "") == (counts[0] == counts[1])
 
 
 def _description(table: Table) -> str:
@@ -289,4 +352,5 @@ def test_marks_are_those_of_the_file_that_reverb_writes(tmp_path: Path) -> None:
     write_records(tmp_path / RECORD_FILES[0], [table.record()])
     (mark,) = marks_of(tmp_path).values()
     assert (mark.inserts, mark.items, mark.samples, mark.by_priority) == (5, 3, 8, True)
-    assert find_change(marks_of(tmp_path), ServerInfo.of(1, [table.info()]), {}) == ""
+    info = ServerInfo.of(1, [table.info()])
+    assert find_change(marks_of(tmp_path), info, traces_of(info)) == ""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from replay_server import uploads as uploads_module
 from replay_server.choosing import find_start
 from replay_server.config import CheckpointSection, decode
 from replay_server.errors import CannotKeepError, CheckpointError, CheckpointUnreadable, StartStopped
@@ -258,6 +259,22 @@ def test_a_refusal_is_counted_and_tried_again(store: CheckpointStore, place: Buc
     cloud.before_write = lambda _: None
     wait_until(lambda: not uploads.state.waiting)
     assert (whole(place), uploads.state.last_error, uploads.state.behind_seconds) == ([2], "", 0)
+
+
+def test_one_that_disappears_from_the_bucket_at_rest_is_sent_again(
+    store: CheckpointStore, place: BucketPath, cloud: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing new is kept meanwhile. While it cannot be sent, it waits, and the alert can tell."""
+    monkeypatch.setattr(uploads_module, "LOOK_SECONDS", 0.05)
+    uploads = sent(store, place, 1)
+    cloud.before_write = lambda request: 403 if "tables" in request.path and request.method == "PUT" else None
+    (place / GENERATIONS / "000001" / MANIFEST).remove()
+    wait_until(lambda: uploads.state.waiting and uploads.state.failures > 0)
+    assert uploads.state.behind_seconds > 0
+    cloud.before_write = lambda _: None
+    wait_until(lambda: not uploads.state.waiting)
+    assert (whole(place), uploads.state.last_error) == ([1], "")
+    uploads.finish(60)
 
 
 def test_another_server_is_refused_and_the_first_goes_on(
