@@ -99,8 +99,11 @@ def test_our_own_checkpoints_succeed_while_two_clients_loop_the_call(forks: Fork
 
 def test_a_looping_client_does_not_rotate_the_schedules_checkpoints_away(forks: Forks, tmp_path: Path) -> None:
     running = forks.start(config_of(tmp_path, keep=3))
-    insert(running.address, 5)
-    own = [document(f"{running.url}/checkpoint", "POST")[1]["generation"] for _ in range(2)]
+    own = []
+    for first in (0, 5):
+        insert(running.address, 5, first=first)
+        own.append(document(f"{running.url}/checkpoint", "POST")[1]["generation"])
+    insert(running.address, 5, first=10)
     with looping(running, 1):
         wait_until(lambda: last(running)["reason"] == "client")
     assert forks.end(running) == 0  # gives way to the one at the end
