@@ -247,6 +247,11 @@ class Service:
         """The checkpoints that are there, oldest first."""
         return sorted(int(path.name) for path in (self.checkpoints / "generations").iterdir() if path.name.isdigit())
 
+    def restored(self) -> Path | None:
+        """The checkpoint that it has started from; what Reverb had finished when a kill came is one, too."""
+        path = re.search(r"restoring +checkpoint=(\S+) items=", self.process.errors)
+        return None if path is None else Path(path[1])
+
     def path_of(self, generation: int) -> Path:
         return self.checkpoints / "generations" / f"{generation:06d}"
 
@@ -443,11 +448,10 @@ class Month:
             self.counts.killed_servers += 1
             self.service.end(signal.SIGKILL)
             print("  killed at its start")
-        newest = self.service.generations()[-1:] if self.service.checkpoints.exists() else []
-        restored = [int(flags[1])] if "--start-from" in flags else newest
-        held = self._read(restored[0]) if restored else {}
         self.service.begin(self.data.source, *flags)
         self.service.await_ready()
+        restored = self.service.restored()
+        held = {} if restored is None else self._read(restored)
         self.state = {table: self._refine(table, shelf, held.get(table, {})) for table, shelf in expected.items()}
         self._since = [self.state]
         if is_alone:
@@ -559,7 +563,7 @@ class Month:
         status, answer = get(f"{self.service.url}/checkpoint", "POST")
         assert status == 200, answer
         newest = self.service.generations()[-1]
-        held = self._read(newest)
+        held = self._read(self.service.path_of(newest))
         for table, shelf in self.state.items():
             assert shelf.is_certain, (table, shelf)
             assert _numbers(self._refine(table, shelf, held[table])) == _numbers(shelf)
@@ -582,9 +586,8 @@ class Month:
             assert len(taken) == self.data.count_items(table, shelf.whole)
             self._refine(table, shelf, {content: key for key, content in taken}, len(taken))
 
-    def _read(self, generation: int) -> dict[str, dict[tools.Content, int]]:
+    def _read(self, folder: Path) -> dict[str, dict[tools.Content, int]]:
         """Table -> the content of each of its items in a checkpoint -> its key."""
-        folder = self.service.path_of(generation)
         counts = json.loads((folder / "MANIFEST.json").read_bytes())["items"]
         held = {}
         for table in TABLES.keys() & counts.keys():
