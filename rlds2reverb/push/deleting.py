@@ -430,7 +430,7 @@ def _apply(
     try:
         tidy_deletions(transport, _SECONDS)
         tidy_journal(transport, chosen.info)
-    except Exception as error:  # all is done and listed; the next delete tidies
+    except Rlds2ReverbError as error:  # all is done and listed; the next delete tidies
         LOG.warning("server %s: its own tables could not be tidied: %s", server.address, error)
     return items
 

@@ -362,7 +362,7 @@ def _notices_of_missed(
             for deletion in sorted(lacking, key=lambda deletion: deletion.at)
             if deletion.kind == "delete"
             and not names.isdisjoint(deletion.names)
-            and all(deletions.tables_without(name).issuperset(deletion.tables) for name in deletion.names)
+            and all(deletions.tables_without(name) >= set(deletion.tables) for name in deletion.names)
         )
         if entry := next(undone, ""):
             again = f"--push {entry}"
