@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -578,7 +579,7 @@ def test_an_interruption_while_pages_are_finished_leaves_them_to_the_thread(monk
             if self.joins == 1:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(pages.threading, "Thread", WritingThread)
+    monkeypatch.setattr(threading, "Thread", WritingThread)
     writer = pages.PageWriter(MemoryTransport(server_with_own_tables()), "p", "s", 1.0)
     with pytest.raises(KeyboardInterrupt), writer.finished_beside():
         pass

@@ -269,7 +269,7 @@ def test_one_that_disappears_from_the_bucket_at_rest_is_sent_again(
     uploads = sent(store, place, 1)
     cloud.before_write = lambda request: 403 if "tables" in request.path and request.method == "PUT" else None
     (place / GENERATIONS / "000001" / MANIFEST).remove()
-    wait_until(lambda: uploads.state.waiting and uploads.state.failures > 0)
+    wait_until(lambda: bool(uploads.state.waiting) and uploads.state.failures > 0)
     assert uploads.state.behind_seconds > 0
     cloud.before_write = lambda _: None
     wait_until(lambda: not uploads.state.waiting)
@@ -362,7 +362,7 @@ def test_a_place_keeps_what_a_start_from_an_older_checkpoint_has_passed_over(
     store.note_copies([CopyOfOlder(4, source, "", is_safe_there=False)])
     uploads = sent(opened(store.folder), place, 4, 5, keep=1)
     wait_until(lambda: uploads.state.count == 2)
-    assert (whole(place), look(place).pinned) == ([5, 3], {3})
+    assert (whole(place), look(place).pinned) == ([5, 3], frozenset({3}))
     assert [copy.is_safe_there for copy in store.copies()] == [True]
     section = CheckpointSection(folder=str(store.folder), upload=str(place))
     assert [row.get("kept") for row in check_place(section)[0]["uploaded"]] == [None, "pinned"]

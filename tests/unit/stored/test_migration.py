@@ -354,7 +354,8 @@ def test_priorities_go_with_their_rows_or_are_new(folder: Path) -> None:
     keys = np.array(list(server.items["old"]), np.uint64)
     client.update_priorities("old", keys, np.arange(2.0, 2.0 + len(keys)))
 
-    for options in ({"map": without_two_rows}, {"transform": {"drop_first_rows": 1}}):
+    changing_rows: tuple[dict[str, Any], ...] = ({"map": without_two_rows}, {"transform": {"drop_first_rows": 1}})
+    for options in changing_rows:
         report = migrate("old", client, "twin", **options)
         assert report.priorities == 0
         assert "priorities_new" in {notice.code for notice in report.notices}
