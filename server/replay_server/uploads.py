@@ -479,7 +479,7 @@ class Uploads:
             waiting = (*self.state.waiting[:_MOST_WAITING], (checkpoint.number, checkpoint.manifest.created))
             self.state = replace(self.state, waiting=waiting)
             self._over.clear()
-        self._wanted.set()
+            self._wanted.set()
 
     def finish(self, seconds: float) -> None:
         """Waits until the newest checkpoint is there, but no longer than this."""
@@ -515,7 +515,6 @@ class Uploads:
     def _run(self) -> None:
         while not (self._is_stopping and self._over.is_set()):
             self._wanted.wait(LOOK_SECONDS)
-            self._wanted.clear()
             pause = FIRST_PAUSE_SECONDS
             while not (self._is_stopping and self._over.is_set()):
                 try:
@@ -549,7 +548,9 @@ class Uploads:
 
     def _send_newest(self) -> None:
         self.store.guard()
-        noted = self.state.waiting
+        with self._lock:  # what is noted from here on has a look of its own, and what was noted before has this one
+            noted = self.state.waiting
+            self._wanted.clear()
         self._claim()
         there = look(self.place)
         for path in there.unfinished:

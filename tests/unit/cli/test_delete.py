@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 
+import grpc
 import pytest
 
 from tests.support.fake_reverb import FakeReverb
@@ -46,9 +47,8 @@ def test_a_source_says_which_episodes(run: Run, server: FakeReverb) -> None:
 
 
 def test_what_falls_short_is_said(run: Run, server: FakeReverb) -> None:
-    code, shown, said = run(
-        "delete", "--server", server.address, "--episode", "x"
-    )  # no such name; a server without checkpoints
+    server.checkpoint_codes.append(grpc.StatusCode.FAILED_PRECONDITION)  # as a server without checkpoints answers
+    code, shown, said = run("delete", "--server", server.address, "--episode", "x")  # no such name
     assert (code, said) == (0, "it holds from the next checkpoint on: a crash before that undoes it\n")
     assert "1 name that no push has listed as stored" in shown
     assert f"no checkpoint  {server.address}: TransportError" in shown

@@ -205,7 +205,7 @@ def test_a_chunk_that_no_message_holds_is_refused_before_it_is_made(
     monkeypatch.setattr(chunks, "MOST_CHUNK_BYTES", rows * 8 * 4096 - 1)
     way_on = r"a smaller chunk_length \(--chunk-length\) than 2" if rows > 1 else "leave out columns"
     with pytest.raises(
-        WireError, match=rf"steps 0 to {rows - 1}: a chunk of [\d,]+ bytes, .* at most [\d,]+; .*{way_on}"
+        WireError, match=rf"steps 0 to {rows - 1}: a chunk of [\d,]+ decoded bytes, .* at most [\d,]+; .*{way_on}"
     ):
         encode_chunks({"x": column}, ChunkLayout.of([5], rows, 0))
 
