@@ -595,18 +595,20 @@ class Uploads:
         self.store.note_copies([msgspec.structs.replace(copy, is_safe_there=True) for copy in copies])
 
     def _note_gone(self, path: Path, manifest: Manifest) -> tuple[tuple[int, float], ...]:
-        """Has a checkpoint wait again that was sent and is gone; returns all that wait."""
+        """Has a checkpoint wait again that was sent and is gone; returns it, if so."""
         with self._lock:
-            if self._sent == manifest.xxh3 and not self.state.waiting:
-                self._log.warning(
-                    "checkpoint gone from the bucket",
-                    number=number_of(path),
-                    place=str(self.place),
-                    meaning="somebody or a rule of the bucket removed it; it is sent again",
-                )
-                self.state = replace(self.state, waiting=((number_of(path), time.time()),))
-                self._over.clear()
-            return self.state.waiting
+            if self._sent != manifest.xxh3 or self.state.waiting:
+                return ()
+            self._log.warning(
+                "checkpoint gone from the bucket",
+                number=number_of(path),
+                place=str(self.place),
+                meaning="somebody or a rule of the bucket removed it; it is sent again",
+            )
+            waiting = ((number_of(path), time.time()),)
+            self.state = replace(self.state, waiting=waiting)
+            self._over.clear()
+            return waiting
 
     def _manifest(self, path: Path) -> Any:
         try:
