@@ -19,7 +19,7 @@ from rlds2reverb.testing.streams import (
     StreamPlan,
 )
 from rlds2reverb.testing.tables import MemoryTable, Refused, StoredItem
-from rlds2reverb.transport.base import INSERTING, SAMPLING, call_error, refused_call
+from rlds2reverb.transport.base import CHECKPOINT_ATTEMPTS, INSERTING, SAMPLING, call_error, refused_call
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.wire.messages import ServerInfo, TableInfo, table_info
 
@@ -238,7 +238,7 @@ class MemoryTransport:
         with self._call("emptying a table"):
             self._server.table(table).reset()
 
-    def checkpoint(self, seconds: float) -> str:
+    def checkpoint(self, seconds: float, attempts: int = CHECKPOINT_ATTEMPTS) -> str:
         """Returns `MemoryServer.checkpoint_path`; see `base.Transport`."""
         with self._call("writing a checkpoint"):
             if self._server.checkpoint_path is None:

@@ -14,6 +14,9 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError
 from rlds2reverb.wire.messages import ServerInfo
 
+CHECKPOINT_ATTEMPTS = 10
+"""Most requests of a checkpoint while another one deletes it. Only small ones are written so fast that they meet."""
+
 
 class Stream(Protocol):
     """An open stream: iterate it for the server's messages, then `end` it."""
@@ -108,11 +111,12 @@ class Transport(Protocol):
           TransportError: the server has no such table, or this transport is closed.
         """
 
-    def checkpoint(self, seconds: float) -> str:
+    def checkpoint(self, seconds: float, attempts: int = CHECKPOINT_ATTEMPTS) -> str:
         """Has the server write a checkpoint; inserts, samples and updates wait meanwhile.
 
         Args:
           seconds: deadline; the server continues to write after it.
+          attempts: most requests, while another checkpoint deletes this one. The service asks once: it keeps any that is finished.
 
         Returns:
           The folder on the server's machine.

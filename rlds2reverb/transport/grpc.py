@@ -23,6 +23,7 @@ import grpc
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError
 from rlds2reverb.transport.base import (
+    CHECKPOINT_ATTEMPTS,
     INSERTING,
     NO_ANSWER,
     SAMPLING,
@@ -48,9 +49,6 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.use_local_subchannel_pool", 1),  # else channels to one address share a connection
 )
-
-_CHECKPOINT_ATTEMPTS = 10
-"""Most requests of a checkpoint while another one deletes it. Only small ones are written so fast that they meet."""
 
 _ASK_AGAIN_SECONDS = 0.1  # pause before ServerInfo is asked again on a new connection
 
@@ -97,18 +95,17 @@ class GrpcTransport:
             waits = True
             time.sleep(_ASK_AGAIN_SECONDS)
 
-    def checkpoint(self, seconds: float) -> str:
+    def checkpoint(self, seconds: float, attempts: int = CHECKPOINT_ATTEMPTS) -> str:
         # Reverb keeps one checkpoint, and deletes every other entry of its folder: when two are written at once, as by the server's own
         # schedule, one of the calls may fail with NOT_FOUND.
-        attempts = 0
         while True:
-            attempts += 1
+            attempts -= 1
             try:
                 return codec.decode_checkpoint_path(self._call("Checkpoint", b"", "writing a checkpoint", seconds))
             except TransportError as error:
                 reason = error.__cause__
                 was_deleted = isinstance(reason, grpc.Call) and reason.code() is grpc.StatusCode.NOT_FOUND
-                if attempts == _CHECKPOINT_ATTEMPTS or not was_deleted:
+                if attempts <= 0 or not was_deleted:
                     raise
 
     def delete_items(self, table: str, item_keys: Array) -> None:

@@ -90,7 +90,8 @@ class ReplayService:
         self._store = CheckpointStore(folder, section.keep, self.lock.check)
         spacing = section.every_seconds or _SPACING_SECONDS
         # A transport without the short deadline of `ask`: writing a checkpoint may take an hour.
-        request = partial(self._saving.checkpoint, section.deadline_seconds)
+        # It asks once: when a client's checkpoint has deleted its own, the writer keeps the client's, and asks again only without one.
+        request = partial(self._saving.checkpoint, section.deadline_seconds, attempts=1)
         look = self._look if section.skip_unchanged else None
         self.checkpoints = CheckpointWriter(self._store, request, spacing, self._items, look)
         self._recorder = Recorder(HistoryFile(self._store), self._known_items, started_at)

@@ -186,11 +186,7 @@ def verified_older(
 def passed_over(chosen: Checkpoint, store: CheckpointStore) -> list[Path]:
     """The checkpoints of the folder that are newer than the chosen one of it, newest first; all, where that one came from a bucket."""
     is_local = chosen.folder.parent == store.kept
-    return [
-        path
-        for path in store.paths()
-        if not is_local or path.name > chosen.folder.name or len(path.name) > len(chosen.folder.name)
-    ]
+    return [path for path in store.paths() if not is_local or number_of(path) > chosen.number]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 from rlds2reverb.testing import MemoryServer
+from rlds2reverb.transport.base import CHECKPOINT_ATTEMPTS
 from rlds2reverb.wire.codec import encode_signature
 from tests.support.stored.folders import MESSAGES, Listening, write_checkpoint
 
@@ -26,7 +27,7 @@ class Keeping(Listening):
         self._tables, self._changed = server.tables, server.changed
         self._folder, self._numbers = folder, itertools.count()
 
-    def checkpoint(self, seconds: float) -> str:
+    def checkpoint(self, seconds: float, attempts: int = CHECKPOINT_ATTEMPTS) -> str:
         tables, items = [], []
         with self._changed:
             for name, table in self._tables.items():

@@ -101,6 +101,15 @@ def test_the_newest_until_a_time_is_found_or_those_that_there_are_are_named(
         assert [int(path.name) for path in passed_over(chosen, store)] == list(range(len(times), number, -1))
 
 
+def test_from_the_millionth_checkpoint_on_names_are_compared_as_numbers(tmp_path: Path) -> None:
+    store = store_of(tmp_path, [10, 20, 30, 40])
+    for path, number in zip(reversed(store.paths()), (999_998, 999_999, 1_000_000, 1_000_001), strict=True):
+        path.rename(store.kept / f"{number:06d}")
+    for number, newer in ((999_999, [1_000_001, 1_000_000]), (1_000_000, [1_000_001]), (1_000_001, [])):
+        chosen = find_older(OlderStart("x", number=number), store, CheckpointSection()).checkpoint
+        assert [int(path.name) for path in passed_over(chosen, store)] == newer
+
+
 @given(times=st.lists(st.floats(1e6, 1e6 + 99), min_size=1, max_size=6, unique_by=int), data=st.data())
 def test_the_time_in_a_list_takes_the_checkpoint_of_its_row(
     tmp_path_factory: pytest.TempPathFactory, times: list[float], data: st.DataObject

@@ -75,6 +75,10 @@ def test_a_checkpoint_that_another_one_has_deleted_is_asked_for_again(
     fake.checkpoint_codes += [grpc.StatusCode.NOT_FOUND] * 100
     with pytest.raises(TransportError, match="NOT_FOUND"):
         transport.checkpoint(60.0)
+    assert len(fake.checkpoint_codes) == 90
+    with pytest.raises(TransportError, match="NOT_FOUND"):
+        transport.checkpoint(60.0, attempts=1)
+    assert len(fake.checkpoint_codes) == 89
 
 
 # Addresses.
