@@ -15,6 +15,7 @@ from replay_server.config import load, table_configs
 
 from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.formats import open_source
+from rlds2reverb.formats.mix import MixedSource
 from rlds2reverb.formats.transform import transform_of
 from rlds2reverb.views import read_view
 from tests.support.formats import ilr as ilr_data
@@ -73,7 +74,7 @@ PLACES: list[tuple[str, Reader, Any, tuple[Any, ...], str]] = [
         (f"ilr {' '.join(map(str, place))}", lambda path: open_source(f"ilr:{path}"), whole, place, near)
         for whole, place, near in (
             ([{**_ENTRY, "type": "demos"}], (0,), "env_config"),
-            ([_ENTRY], (0, "env_cfg"), "task"),
+            ([_ENTRY], (0, "env_cfg"), "taskname"),
             ([_ENTRY], (0, "env_data"), "data_rot"),
             ({"dataset_configs": [{}], **_ENTRY}, ("env_cfg",), "benchmark"),
             ({"dataset_configs": [{}], **_ENTRY}, ("env_data",), "wds_n_traj"),
@@ -136,3 +137,30 @@ def test_keys_that_choose_no_shards_are_told(folder: Path) -> None:
     (told,) = (notice for notice in open_source(f"ilr:{path}").notices if notice.code == "without_effect")
     assert "env_cfg.magical_remove_null_actions, env_data.magical_demo_dirs" in told.text
     assert told.is_note
+
+
+def test_task_is_the_name_of_a_task_as_in_the_documentation_of_il_representations(folder: Path) -> None:
+    spins = folder / "data" / "processed" / "random" / "magical" / "Spin-v0"
+    spins.mkdir(parents=True)
+    ilr_data.shard(spins / "demos.tar", [ilr_data.trajectory(np.random.default_rng(1), 5)])
+    path = folder / "example.yaml"
+
+    def open_example(*configs: Mapping[str, Any], **env_cfg: str) -> MixedSource:
+        path.write_text(
+            yaml.safe_dump(
+                {"dataset_configs": list(configs), "env_cfg": {"benchmark_name": "magical", **env_cfg}, "env_data": {}}
+            )
+        )
+        source = open_source(f"ilr:{path}")
+        assert isinstance(source, MixedSource)
+        return source
+
+    for source in (
+        open_example({"type": "random", "env_cfg": {"task": "Spin-v0"}}, task_name="Toy-v0"),
+        open_example({"type": "random"}, task="Spin-v0"),
+    ):
+        assert [len(episode) for episode in source] == [6]
+        assert ["env_cfg.task is read as task_name" in notice.text for notice in source.notices].count(True) == 1
+    assert [len(episode) for episode in open_example({}, task="Toy-v0")] == [4]
+    with pytest.raises(Rlds2ReverbError, match="task and task_name are one setting; write task_name alone"):
+        open_example({"env_cfg": {"task": "Toy-v0", "task_name": "Spin-v0"}})

@@ -105,6 +105,7 @@ class IlrOptions:
     gaps: str = KEEP
     last_step: str = REPEAT
     without_effect: tuple[str, ...] = ()  # keys of a configuration that change nothing here
+    renamed: tuple[tuple[str, str], ...] = ()  # keys of a configuration, and the names that they are read under
 
 
 _STACKED = 8  # more than the number of frames that are stacked
@@ -155,6 +156,8 @@ class Findings:
         if options.without_effect:
             text = f"{', '.join(options.without_effect)}: known to il-representations, but chooses no shards; they hold what was recorded"
             yield note("without_effect", text, len(options.without_effect))
+        for key, name in options.renamed:
+            yield note("renamed_key", f"{key} is read as {name}; il-representations' own code ignores {key}")
         if self.gaps:
             stacked = ", all of them among the first of a trajectory, as where frames are stacked anew"
             recorded = "as recorded; gaps=split cuts trajectories there, gaps=refuse makes bad episodes of them"

@@ -2,7 +2,7 @@
 
 A YAML file is a list of datasets that are mixed, il-representations' `dataset_configs`: `ilr:configs.yaml[?OPTIONS]`. An entry has `type` ("demos" by
 default), `env_cfg` and `env_data`; the latter two are merged into the defaults, mappings within mappings. Keys that il-representations does not
-know are refused. The note `without_effect` names those that it knows and that choose no shards.
+know are refused; the note `without_effect` names those that it knows and that choose no shards.
 The file may also be a mapping with `dataset_configs`, and the defaults `env_cfg` and `env_data`. The shards of an entry are looked for in
 `<root>/data/processed/<type>/<benchmark_name>/<task_name>`, as il-representations does; then without `data/`; then, too, in the order of
 its documentation, `<task_name>/<benchmark_name>`. Source: `load_wds_datasets` and `get_data_dir` in il_representations/envs/auto.py.
@@ -156,6 +156,9 @@ _CONFIG_OPTIONS: dict[str, Parse] = {
     **{key: parse for key, parse in mix.OPTIONS.items() if key != "columns"},
     **LINKS,
 }
+_OTHER_NAMES = {"env_cfg": {"task": "task_name"}}
+"""Section -> key -> what it is read as. il-representations' page on datasets writes `task` in an example; its code ignores that key, and would
+read another task's data."""
 _SPACES = ("color_space", "observation_space", "action_space")
 CONFIGS = re.compile(r"(?P<path>.*\.ya?ml)(\?(?P<options>.*))?", re.DOTALL)
 """The name of a YAML file. Its options may hold a folder, unlike those of other names."""
@@ -165,12 +168,22 @@ _NAME = re.compile(r"[\w.+ -]*\w[\w.+ -]*")
 
 @dataclass(frozen=True)
 class _ConfigEntry:
-    """One dataset: the possible folders of its shards, in the order of search, the number of trajectories to take, and keys that do nothing."""
+    """One dataset of a configuration.
+
+    Attributes:
+      where: its place in the file, for messages.
+      folders: where its shards may lie, in the order of search.
+      trajectories: how many to take; None for all.
+      without_effect: keys that choose no shards.
+      renamed: keys that are read under another name -> that name.
+      files: the files that are read.
+    """
 
     where: str
     folders: tuple[Path, ...]
     trajectories: int | None
     without_effect: tuple[str, ...]
+    renamed: Mapping[str, str]
     files: DatasetFiles
 
     def recordings(self, options: IlrOptions) -> ShardRecordings:
@@ -181,9 +194,8 @@ class _ConfigEntry:
             shards = sorted(file for file in pinned.glob("*") if file.name.endswith(SHARDS))
             self.files.restrict(shards)
             if shards:
-                return ShardRecordings(
-                    shards, f"ilr:{escape_text(folder)}", replace(options, without_effect=self.without_effect)
-                )
+                own = replace(options, without_effect=self.without_effect, renamed=tuple(self.renamed.items()))
+                return ShardRecordings(shards, f"ilr:{escape_text(folder)}", own)
         looked = ", ".join(map(str, self.folders))
         raise SourceError(
             f"{self.where}: no shards; looked for *{', *'.join(SHARDS)} in {looked}. Name the data_root with ?root=FOLDER"
@@ -246,9 +258,11 @@ def _read_entries(
         "env_cfg": {key: value for key, value in names.items() if value is not None},
         "env_data": {"data_root": str(path.parent) if root is None else root},
     }
-    defaults = _merge(defaults, {key: whole.get(key) or {} for key in ("env_cfg", "env_data")}, f"{path}: ")
+    renamed: dict[str, str] = {}
+    sections = _rename_keys(f"{path}: ", {key: whole.get(key) or {} for key in ("env_cfg", "env_data")}, renamed)
+    defaults = _merge(defaults, sections, f"{path}: ")
     return [
-        _parse_entry(f"{path}: dataset_configs[{at}]", config, defaults, path.parent)
+        _parse_entry(f"{path}: dataset_configs[{at}]", config, defaults, path.parent, renamed)
         for at, config in enumerate(configs)
     ]
 
@@ -264,9 +278,34 @@ def _merge(defaults: Mapping[str, Any], config: Any, where: str) -> dict[str, An
     return merged
 
 
-def _parse_entry(where: str, config: Any, defaults: Mapping[str, Any], folder: Path) -> _ConfigEntry:
+def _rename_keys(where: str, config: Mapping[str, Any], renamed: dict[str, str]) -> dict[str, Any]:
+    """The config with the keys of `_OTHER_NAMES` under the names that they are read as.
+
+    Args:
+      renamed: gets each such key, as "section.key", and its name.
+
+    Raises:
+      SourceError: a key stands there under both names.
+    """
+    sections = dict(config)
+    for section, names in _OTHER_NAMES.items():
+        if not isinstance(values := config.get(section), Mapping):
+            continue
+        for key in names.keys() & values:
+            if names[key] in values:
+                raise SourceError(f"{where}{section}: {key} and {names[key]} are one setting; write {names[key]} alone")
+            renamed[f"{section}.{key}"] = names[key]
+        sections[section] = {names.get(key, key): value for key, value in values.items()}
+    return sections
+
+
+def _parse_entry(
+    where: str, config: Any, defaults: Mapping[str, Any], folder: Path, renamed: Mapping[str, str]
+) -> _ConfigEntry:
+    renamed = dict(renamed)
     if isinstance(config, Mapping):
         _check_keys(f"{where}: ", config, _KEYS)
+        config = _rename_keys(f"{where}: ", config, renamed)
     whole = _merge(defaults, {} if config is None else config, f"{where}: ")
     for section, section_keys in _SECTION_KEYS.items():
         _check_keys(f"{where}: {section}: ", whole[section], section_keys)
@@ -294,7 +333,7 @@ def _parse_entry(where: str, config: Any, defaults: Mapping[str, Any], folder: P
         for key in whole[section]
         if not section_keys[key]
     ]
-    return _ConfigEntry(where, folders, trajectories, tuple(without_effect), DatasetFiles())
+    return _ConfigEntry(where, folders, trajectories, tuple(without_effect), renamed, DatasetFiles())
 
 
 def _check_keys(where: str, config: Mapping[Any, Any], expected_keys: Collection[str]) -> None:
