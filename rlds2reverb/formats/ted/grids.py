@@ -7,8 +7,8 @@
 | [N, T] or [columns, N, T] | a trajectory | the same |
 | [rows, columns] of a storage with ndim 2 | a step of each environment | columns beside each other, time first |
 
-A batch size of one dimension does not tell the first two apart: T may be an axis of each step, such as agents. `next` decides, where it goes on
-along one of the two axes; otherwise the user does.
+A batch size of one dimension does not tell the first two apart: T may be an axis of each step, such as agents. Nor do files without metadata tell
+the last two apart, such as a `scratch_dir`. `next` decides, where it goes on along one of the two axes; otherwise the user does.
 """
 
 from __future__ import annotations
@@ -60,42 +60,104 @@ def lay_out(
             f"{name}: len {length:,}: expected at most {math.prod(folder.batch):,}, as the batch size {list(folder.batch)} says"
         )
     notices: list[Notice] = []
-    storage = folder
     written = folder.batch[0] if length is None else min(length, folder.batch[0])
     if length is None:
         written = _written_rows(folder)
         if written < folder.batch[0]:
             notices.append(_unwritten(written, folder.batch[0]))
-    holds_trajectories = options.holds_trajectories
-    if len(folder.batch) == 1:
-        if holds_trajectories is None:
-            holds_trajectories = _items_are_trajectories(name, leaves, written, options)
-            if holds_trajectories:
-                text = "each item of the storage is read as a trajectory, along whose steps next goes on; items=steps says otherwise"
-                notices.append(note("items", text))
+    is_single = len(folder.batch) == 1
+    if is_single:
+        holds_trajectories, notice = _choose_in_one_dimension(name, leaves, written, options)
         if holds_trajectories:
             folder, leaves = _spread_items(name, folder, leaves)
-    elif holds_trajectories is None:
-        holds_trajectories = length is None or _are_items(folder.batch, length, cursor)
+        rows = written
+    else:
+        counts_items = _counts_items(name, folder.batch, length, cursor)
+        holds_trajectories, notice = _choose_in_more_dimensions(name, folder, leaves, written, counts_items, options)
+        counted_items = holds_trajectories if counts_items is None else counts_items
+        rows = written if length is None or counted_items else length // math.prod(folder.batch[1:])
+    notices += [notice] if notice else []
     if holds_trajectories:
-        grid, padding = _grid_of_items(name, folder, leaves, length, written)
+        grid, padding = _grid_of_items(name, folder, leaves, rows)
         # A batch [columns, T] of a collector has the ends of several trajectories in each column, unless the user says otherwise.
-        is_whole = options.holds_trajectories is True or len(storage.batch) == 1
-        grid = replace(grid, items_end=is_whole)
+        grid = replace(grid, items_end=is_single or options.holds_trajectories is True)
         notices += padding
     else:
-        columns = math.prod(folder.batch[1:])
-        grid = _grid_of_steps(name, folder, written * columns if length is None else length, cursor)
+        grid = _grid_of_steps(name, folder, rows, cursor)
     return StorageLayout(folder, leaves, grid, tuple(notices))
 
 
+def _choose_in_one_dimension(
+    name: str, leaves: Mapping[str, Leaf], written: int, options: TedOptions
+) -> tuple[bool, Notice | None]:
+    """Whether each of the N items of a batch [N] is a trajectory [T, ...], and a notice where `next` has decided that.
+
+    Raises:
+      SourceError: items may be both.
+    """
+    if options.holds_trajectories is not None:
+        return options.holds_trajectories, None
+    steps = _common_steps(leaves)
+    if steps < 2 or not written or options.trajectories == ROWS:
+        return False, None
+    text = (
+        "each item of the storage is read as a trajectory, along whose steps next goes on; items=steps says otherwise"
+    )
+    of_items = True, note("items", text)
+    ids = next((leaf for key in (*TRAJECTORY_IDS, options.trajectories) if (leaf := leaves.get(key))), None)
+    if ids is not None and options.trajectories != DONE and ids.shape[1:] not in ((), (1,)):
+        return of_items
+    by_item, by_row = _next_goes_on(leaves, (written, steps), 1), _next_goes_on(leaves, (written, steps), 0)
+    if by_item and not by_row:
+        return of_items
+    has_ends = any(NEXT + key in leaves for key in DONES) or ids is not None
+    if by_row and not by_item and has_ends:
+        return False, None
+    raise SourceError(
+        f"{name}: a batch of {counted(written, 'item')}, each [{steps:,}, ...] in the keys that every step has: items=trajectories reads "
+        f"{counted(written, 'trajectory')} of {counted(steps, 'step')}; items=steps reads {counted(written, 'step')}, each with {steps:,} values beside "
+        "each other, of agents, say"
+    )
+
+
+def _choose_in_more_dimensions(
+    name: str,
+    folder: Folder,
+    leaves: Mapping[str, Leaf],
+    written: int,
+    counts_items: bool | None,
+    options: TedOptions,
+) -> tuple[bool, Notice | None]:
+    """Whether time is the last size of a batch [N, ..., T]; else it is the first one. A notice where `next` says other than the metadata.
+
+    Raises:
+      SourceError: it may be either.
+    """
+    if options.holds_trajectories is not None:
+        return options.holds_trajectories, None
+    batch = folder.batch
+    items, columns = (written * math.prod(batch[1:-1]), batch[-1]), (written, math.prod(batch[1:]))
+    by_item, by_row = _next_goes_on(leaves, items, 1, len(batch)), _next_goes_on(leaves, columns, 0, len(batch))
+    if by_item != by_row:
+        text = "next goes on along the {} size of the batch, which is read as time; items={} says otherwise"
+        told = note("items", text.format(*("last", "steps") if by_item else ("first", "trajectories")))
+        return by_item, None if counts_items in (by_item, None) else told
+    has_mask = any(key in leaves for key in _MASKS)
+    if counts_items is not None or has_mask or not written:
+        return counts_items is not False, None
+    raise SourceError(
+        f"{name}: a batch of {list(batch)}, and nothing tells which size is time: items=trajectories reads "
+        f"{counted(items[0], 'trajectory')} of {counted(batch[-1], 'step')}, as TensorDicts are stored; items=steps reads {counted(written, 'step')} of "
+        f"{counted(columns[1], 'environment')} beside each other, as a storage of ndim={len(batch)} keeps them"
+    )
+
+
 def _grid_of_items(
-    name: str, folder: Folder, leaves: Mapping[str, Leaf], length: int | None, written: int
+    name: str, folder: Folder, leaves: Mapping[str, Leaf], written: int
 ) -> tuple[StorageGrid, list[Notice]]:
     """Time is the last size of the batch, all other sizes count trajectories; and a notice of steps that only fill them up."""
     batch = folder.batch
-    columns = math.prod(batch[:-1])
-    count = written * math.prod(batch[1:-1]) if length is None else min(length, columns)
+    columns, count = math.prod(batch[:-1]), written * math.prod(batch[1:-1])
     steps, notices = _count_by_mask(name, folder, count, batch[-1]), []
     if steps is None:
         steps = _steps_before_padding(batch, leaves, count)
@@ -129,27 +191,37 @@ def _steps_before_padding(batch: tuple[int, ...], leaves: Mapping[str, Leaf], co
     return steps
 
 
-def _grid_of_steps(name: str, folder: Folder, length: int, cursor: int | None) -> StorageGrid:
+def _grid_of_steps(name: str, folder: Folder, rows: int, cursor: int | None) -> StorageGrid:
     """Time is the first size of the batch, all other sizes count columns; a full storage is a ring."""
     batch = folder.batch
     held, columns = batch[0], math.prod(batch[1:])
-    if columns == 0 or length % columns:
-        raise SourceError(
-            f"{name}: len {length:,}: expected a multiple of {columns:,}, as the batch size {list(batch)} says"
-        )
-    rows = length // columns
     first = cursor if cursor is not None and rows == held else 0
     if first > held:
         raise SourceError(f"{name}: write cursor {first:,}: expected at most {held:,}")
     return StorageGrid(columns, rows, np.full(columns, rows), first % max(held, 1), True, held, len(batch))
 
 
-def _are_items(batch: tuple[int, ...], length: int, cursor: int | None) -> bool:
-    """Whether items are trajectories: `len` counts items, else steps. If both are possible, the write cursor decides."""
+def _counts_items(name: str, batch: tuple[int, ...], length: int | None, cursor: int | None) -> bool | None:
+    """Whether `len` counts the items of a batch of two sizes or more, else it counts steps. If both are possible, the write cursor decides;
+    None without `len`, or without that cursor.
+
+    Raises:
+      SourceError: it can count neither.
+    """
     held, columns = batch[0], math.prod(batch[1:])
-    if length > held or columns == 0 or length % columns:
-        return length <= held
-    return columns > 1 and cursor is not None and held > 0 and cursor % held == length % held
+    if length is None:
+        return None
+    if columns == 0 or length % columns:
+        if length > held:
+            raise SourceError(
+                f"{name}: len {length:,}: expected a multiple of {columns:,}, or at most {held:,}, as the batch size {list(batch)} says"
+            )
+        return True
+    if length > held:
+        return False
+    if columns == 1 or not length:
+        return columns == 1
+    return None if cursor is None else held > 0 and cursor % held == length % held
 
 
 def _count_by_mask(name: str, folder: Folder, columns: int, rows: int) -> Array | None:
@@ -195,54 +267,42 @@ def _unwritten(written: int, held: int) -> Notice:
     return Notice("unwritten", text, held - written)
 
 
-def _items_are_trajectories(name: str, leaves: Mapping[str, Leaf], written: int, options: TedOptions) -> bool:
-    """Whether items [T, ...] of a batch [N] are trajectories: T steps all keys must have, and `next` go on along them.
-
-    Raises:
-      SourceError: items may be both.
-    """
-    steps = _common_steps(leaves)
-    if steps < 2 or options.trajectories == ROWS:
-        return False
-    ids = next((leaf for key in (*TRAJECTORY_IDS, options.trajectories) if (leaf := leaves.get(key))), None)
-    if ids is not None and options.trajectories != DONE and ids.shape[1:] not in ((), (1,)):
-        return True
-    by_item, by_row = (_next_goes_on(leaves, written, axis) for axis in (1, 0))
-    if by_item and not by_row:
-        return True
-    has_ends = any(NEXT + key in leaves for key in DONES) or ids is not None
-    if by_row and not by_item and has_ends:
-        return False
-    raise SourceError(
-        f"{name}: a batch of {counted(written, 'item')}, each [{steps:,}, ...] in every key: items=trajectories reads {counted(written, 'trajectory')} of "
-        f"{counted(steps, 'step')}; items=steps reads {counted(written, 'step')}, each with {steps:,} values beside each other, of agents, say"
-    )
-
-
 def _common_steps(leaves: Mapping[str, Leaf]) -> int:
-    """The second size, if all keys have the same one; else 0. Ids and the number of a row may stand once for each item."""
-    sizes = {leaf.shape[1:2] for key, leaf in leaves.items() if key not in (INDEX, *TRAJECTORY_IDS, *_MASKS)}
+    """The second size, if all keys have the same one that say what happened in a step: rewards and end flags, or all keys without any; else 0.
+
+    Beside rewards and end flags of [N, T] other keys may stand once for each item, such as a goal. Ids and the number of a row always may.
+    """
+    shapes = {key: leaf.shape for key, leaf in leaves.items() if key not in (INDEX, *TRAJECTORY_IDS, *_MASKS)}
+    of_steps = [shapes[key] for key in (NEXT + REWARD, *(NEXT + key for key in DONES)) if key in shapes]
+    sizes = {shape[1:2] for shape in of_steps or shapes.values()}
     return next(iter(sizes))[0] if len(sizes) == 1 and () not in sizes else 0
 
 
-def _next_goes_on(leaves: Mapping[str, Leaf], written: int, axis: int) -> bool:
-    """Whether `next` mostly is what stands one further on along the axis, where that differs from what stands here."""
+def _next_goes_on(leaves: Mapping[str, Leaf], sizes: tuple[int, int], axis: int, dims: int = 1) -> bool:
+    """Whether `next` mostly is what stands one further on along the axis, where that differs from what stands here.
+
+    Args:
+      sizes: the recorded [items, steps] that the keys are looked at as, or [rows, columns].
+      dims: leading sizes of a key that these two make; with one size, the second one of `sizes` is the key's own.
+    """
+    written, width = sizes
+    rows = np.unique(np.linspace(0, max(written - 2, 0), min(written, _SAMPLED)).astype(int))
+    rows = rows[rows < written - (axis == 0)]
     continued = compared = 0
     for key, leaf in leaves.items():
         after = leaves.get(NEXT + key)
         if (
             after is None
+            or not len(rows)
             or last_part(key) in DONES | {REWARD}
             or (after.shape, after.dtype) != (leaf.shape, leaf.dtype)
+            or (dims == 1 and leaf.shape[1:2] != (width,))
         ):
             continue
-        rows = np.unique(np.linspace(0, max(written - 2, 0), min(written, _SAMPLED)).astype(int))
-        rows = rows[rows < written - (axis == 0)]
-        if not len(rows):
-            continue
-        here, later = _sample_items(leaf, rows), _sample_items(after, rows)
+        row = leaf.shape[max(dims, 2) :]
+        here, later = _sample_items(leaf, width, row, rows), _sample_items(after, width, row, rows)
         if axis == 0:
-            beyond = _sample_items(leaf, rows + 1)
+            beyond = _sample_items(leaf, width, row, rows + 1)
         else:
             here, later, beyond = here[:, :-1], later[:, :-1], here[:, 1:]
         moved = (_join_steps(here) != _join_steps(later)).any(axis=1)
@@ -251,11 +311,11 @@ def _next_goes_on(leaves: Mapping[str, Leaf], written: int, axis: int) -> bool:
     return 2 * continued > compared > 0
 
 
-def _sample_items(leaf: Leaf, numbers: Array) -> Array:
-    """[n, steps, ...] of these items, with at most `_SAMPLED` steps of each."""
-    steps = leaf.shape[1]
-    stored, sampled = leaf.stored.reshape(leaf.shape[0] * steps, *leaf.shape[2:]), min(steps, _SAMPLED)
-    return np.stack([stored[number * steps : number * steps + sampled] for number in numbers.tolist()])
+def _sample_items(leaf: Leaf, width: int, row: tuple[int, ...], numbers: Array) -> Array:
+    """[n, steps, ...] of these items of `width` steps, with at most `_SAMPLED` steps of each."""
+    count = math.prod(leaf.shape) // max(math.prod(row), 1)
+    stored, sampled = leaf.stored.reshape(count, *row), min(width, _SAMPLED)
+    return np.stack([stored[number * width : number * width + sampled] for number in numbers.tolist()])
 
 
 def _join_steps(values: Array) -> Array:

@@ -147,6 +147,83 @@ def test_the_example_of_the_manual_is_asked_for(tmp_path: Path) -> None:
     assert "next_differs" in {notice.code for notice in source.notices}
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_key_that_stands_once_for_each_trajectory_changes_nothing(tmp_path: Path, ends: bool) -> None:
+    leaves = with_ends(trajectories()) if ends else trajectories()
+    goals = np.random.default_rng(1).normal(size=(6, 2))
+    episodes = list(open_source(dump(tmp_path, (6,), {**leaves, "goal": goals}, 6)))
+    check(episodes, leaves)
+    for goal, episode in zip(goals, episodes):
+        np.testing.assert_array_equal(episode.columns["goal"][:-1], np.repeat(goal[None], 5, 0))
+
+
+def test_a_reward_of_several_numbers_is_no_trajectory(tmp_path: Path) -> None:
+    """Rewards and end flags differ in their second size, so items are steps."""
+    leaves = {key: values[0] for key, values in with_ends(trajectories(1, 12)).items()}
+    leaves["next/reward"] = np.ones((12, 3), np.float32)
+    assert [len(episode) for episode in open_source(dump(tmp_path, (12,), leaves, 12))] == [13]
+
+
+def environments(rows: int = 10, columns: int = 3, capacity: int = 10) -> dict[str, Array]:
+    """Keys of [capacity, columns, ...], as a storage of ndim=2 keeps the steps of environments beside each other."""
+    leaves = with_ends(trajectories(columns, rows))
+    leaves["next/done"][:, 4] = True
+    turned = {key: values.swapaxes(0, 1) for key, values in leaves.items()}
+    return {
+        key: np.concatenate([values, np.zeros((capacity - rows, *values.shape[1:]), values.dtype)])
+        for key, values in turned.items()
+    }
+
+
+@pytest.mark.parametrize("capacity", [10, 20])
+@pytest.mark.parametrize("length", [None, 30, 10])
+def test_next_tells_which_size_of_a_batch_is_time(tmp_path: Path, capacity: int, length: int | None) -> None:
+    """`len` counts steps, or items where a batch [time, environments] was stored as its rows; a scratch_dir has none."""
+    name = dump(tmp_path, (capacity, 3), environments(capacity=capacity), length)
+    wanted = with_ends(trajectories(3, 10))
+    episodes = list(open_source(name))
+    assert [len(episode) for episode in episodes] == [6] * 6
+    for number, episode in enumerate(episodes):
+        column, start = number // 2, 5 * (number % 2)
+        np.testing.assert_array_equal(
+            episode.columns["observation"][:-1], wanted["observation"][column, start : start + 5]
+        )
+    assert ("items" in notices(name)) == (length == 10)
+    assert ("unwritten" in notices(name)) == (length is None and capacity > 10)
+
+
+def test_trajectories_of_a_storage_that_counts_steps_are_read_along_their_steps(tmp_path: Path) -> None:
+    """dim_extend=0 of a storage of ndim=2: `len` counts steps, and time is the last size."""
+    leaves = {key: np.concatenate([values, np.zeros_like(values)]) for key, values in with_ends(trajectories()).items()}
+    name = dump(tmp_path, (12, 5), leaves, 30)
+    check(list(open_source(name)), trajectories())
+    assert "along the last size" in notices(name)["items"].text
+
+
+def test_batches_of_trajectories_as_items_are_read_whole(tmp_path: Path) -> None:
+    """Each of four items has two trajectories: [4, 2, 5, ...]."""
+    leaves = trajectories(8)
+    stored = {key: values.reshape(4, 2, *values.shape[1:]) for key, values in leaves.items()}
+    check(list(open_source(dump(tmp_path, (4, 2, 5), stored, 4) + "?items=trajectories")), leaves)
+    check(
+        list(open_source(dump(tmp_path / "part", (4, 2, 5), stored, 3) + "?items=trajectories")),
+        {k: v[:6] for k, v in leaves.items()},
+    )
+
+
+@pytest.mark.parametrize("length", [None, 6])
+def test_a_batch_of_which_nothing_tells_the_time_is_asked_for(tmp_path: Path, length: int | None) -> None:
+    leaves = {key: values for key, values in with_ends(trajectories(6, 3)).items() if key != "next/observation"}
+    name = dump(tmp_path, (6, 3), leaves, length)  # 6 items, or 2 rows of 3; without a cursor
+    with pytest.raises(
+        SourceError, match=r"items=trajectories reads 6 trajectories of 3 steps.*items=steps reads 6 steps"
+    ):
+        open_source(name)
+    assert [len(episode) for episode in open_source(f"{name}?items=trajectories")] == [4] * 6
+    masked = dump(tmp_path / "masked", (6, 3), leaves | {"mask": np.ones((6, 3), bool)}, length)
+    assert [len(episode) for episode in open_source(masked)] == [4] * 6
+
+
 def test_keys_that_differ_in_their_steps_are_named(tmp_path: Path) -> None:
     leaves = {key: values for key, values in trajectories().items() if key in ("observation", "next/observation")}
     leaves["extra"] = np.ones((6, 4))
