@@ -68,6 +68,7 @@ _OF_DATASET = {
     "observations_after": "observations were recorded after their row's action, or seem to be, as LIBERO's and DrQ-v2's are",
     "final_lost": "last steps are left out, for the observation after them was not recorded",
     "foreign_last_observation": "last observations are the first ones of the next trajectory, as in Procgen's demonstrations",
+    "no_last_observation": "observations after last steps are 0 in every column, as in TorchRL's OpenX, Roboset and VD4RL: none was recorded",
     "repeated_last_observation": "last observations are the ones before them: none was recorded behind the last step",
     "ends_found_late": "episodes end with the same observation as other episodes, which a push with workers found only after it had stored them",
     "rows_in_no_item": "episodes of a table are not whole: items hold only some of their rows",

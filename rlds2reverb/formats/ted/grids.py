@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def lay_out(
         raise SourceError(
             f"{name}: len {length:,}: expected at most {math.prod(folder.batch):,}, as the batch size {list(folder.batch)} says"
         )
-    notices: list[Notice] = []
+    leaves, notices = _with_ends_of_dm_env(leaves, options)
     written = folder.batch[0] if length is None else min(length, folder.batch[0])
     if length is None:
         written = _written_rows(folder)
@@ -85,6 +86,63 @@ def lay_out(
     else:
         grid = _grid_of_steps(name, folder, rows, cursor)
     return StorageLayout(folder, leaves, grid, tuple(notices))
+
+
+_STEP_TYPE = "step_type"
+_LAST_OF_DM_ENV = 2
+"""dm_env's `StepType.LAST`; FIRST is 0, MID is 1."""
+
+
+def _with_ends_of_dm_env(leaves: Mapping[str, Leaf], options: TedOptions) -> tuple[Mapping[str, Leaf], list[Notice]]:
+    """Adds `next/done` from dm_env's step types where nothing else divides trajectories, as in what TorchRL makes of V-D4RL's HDF5 files."""
+    divides = any(NEXT + key in leaves for key in DONES) or any(key in leaves for key in TRAJECTORY_IDS)
+    keys = [key for key in leaves if last_part(key) == _STEP_TYPE and not key.startswith(NEXT)]
+    if divides or options.trajectories or len(keys) != 1 or leaves[keys[0]].dtype.kind not in "iu":
+        return leaves, []
+    step_types = leaves[keys[0]].read()
+    if step_types.size and (step_types.min() < 0 or step_types.max() > _LAST_OF_DM_ENV):
+        return leaves, []
+    text = f"trajectories end where {keys[0].replace('/', '.')} is {_LAST_OF_DM_ENV}, as dm_env marks the last step; no end flags are there"
+    return {**leaves, f"{NEXT}done": leaf_of(step_types == _LAST_OF_DM_ENV)}, [note("keys", text)]
+
+
+_DATA = "data/"
+_ADDED = "add_count"
+
+
+def is_of_atari(folder: Folder) -> bool:
+    """Whether a folder is a split that TorchRL's AtariDQNExperienceReplay wrote: a ring of Dopamine."""
+    return not folder.batch and f"{_DATA}observation" in folder.leaves and f"{_DATA}{NEXT}terminated" in folder.leaves
+
+
+def unpack_atari(name: str, folder: Folder) -> tuple[Folder, int, dict[str, int]]:
+    """A split of AtariDQNExperienceReplay as a storage of T steps, the number of recorded ones, and what its writer would have said.
+
+    Each frame is stored once, with an empty one behind the last, so there is no `next.observation`; after a terminal step none was recorded.
+    `add_count` steps were added in all: the ring's next row is `add_count` modulo T. All else is of the whole split.
+
+    Raises:
+      SourceError: keys differ in their number of steps.
+
+    Source: torchrl/data/datasets/atari_dqn.py; dopamine/replay_memory/circular_replay_buffer.py (`is_full`, `cursor`).
+    """
+    steps = folder.leaves[f"{_DATA}{NEXT}terminated"].shape[0]
+    leaves: dict[str, Leaf] = {}
+    constants: dict[str, Any] = dict(folder.others)
+    for key, leaf in folder.leaves.items():
+        if not key.startswith(_DATA):
+            constants[key] = leaf.read() if leaf.shape else leaf.read()[()]
+            continue
+        rows = steps + (key == f"{_DATA}observation")
+        if leaf.shape[:1] != (rows,):
+            raise SourceError(f"{name}: {key}: has shape {list(leaf.shape)}; expected {counted(rows, 'row')}")
+        leaves[key.removeprefix(_DATA)] = replace(leaf, shape=(steps, *leaf.shape[1:]))
+    added = constants.pop(_ADDED, steps)
+    if np.ndim(added) or int(added) < 0:
+        raise SourceError(f"{name}: {_ADDED} {added}: expected a number of steps")
+    count = int(added)
+    writer = {"cursor": count % max(steps, 1), "write_count": count}
+    return Folder((steps,), leaves, constants), min(count, steps), writer
 
 
 def _choose_in_one_dimension(

@@ -24,7 +24,7 @@ REWARD = "reward"
 TRAJECTORY_IDS = ("collector/traj_ids", "episode")
 """Where collectors and TorchRL's own datasets put trajectory ids; in the order in which its samplers look for them."""
 
-LAST, CHECK, KEEP = "last", "check", "keep"
+LAST, CHECK, KEEP, DROP = "last", "check", "keep", "drop"
 IDS, DONE, ROWS = "ids", "done", "rows"
 
 Value = TypeVar("Value")
@@ -37,7 +37,7 @@ class TedOptions:
     Attributes:
       trajectories: "" for ids if there are any, else end flags; "ids", "done", "rows", or the key of ids.
       next: "last" takes the last row of `next` only, "check" refuses trajectories in which other rows differ from the following
-        observation, "keep" makes columns of it.
+        observation, "keep" makes columns of it, "drop" reads the data as without `next`.
       cursor: where the writer of a full ring would write next; None to read that from its files.
       drop_incomplete: leaves out trajectories whose beginning or end was not recorded.
       buffer: the number of one in an ensemble; None for all.

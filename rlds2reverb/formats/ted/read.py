@@ -41,9 +41,9 @@ from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings,
 from rlds2reverb.formats.rows import LAST_STEPS, MARK, step_specs, steps, unread_of, with_last, zero_row
 from rlds2reverb.formats.source import Source
 from rlds2reverb.formats.ted.folders import META, as_metadata, read_folder, read_pytree
-from rlds2reverb.formats.ted.grids import lay_out
+from rlds2reverb.formats.ted.grids import is_of_atari, lay_out, unpack_atari
 from rlds2reverb.formats.ted.h5 import H5Trajectories
-from rlds2reverb.formats.ted.keys import CHECK, KEEP, LAST, NEXT, TedOptions, last_part, rename_keys
+from rlds2reverb.formats.ted.keys import CHECK, DROP, KEEP, LAST, NEXT, TedOptions, last_part, rename_keys
 from rlds2reverb.formats.ted.trajectories import (
     FlatTrajectories,
     RingTrajectories,
@@ -74,7 +74,7 @@ _NAMED = {  # option -> TED's key that it renames others to
 
 _OPTIONS: dict[str, Parse] = {
     "trajectories": _key,
-    "next": words(LAST, CHECK, KEEP),
+    "next": words(LAST, CHECK, KEEP, DROP),
     "cursor": whole_number,
     "incomplete": one_of(keep=False, drop=True),
     "buffer": whole_number,
@@ -166,6 +166,11 @@ def _open_buffer(name: str, storage: Path, writer_folder: Path | None, options: 
         if type(length) is not int or length < 0:
             raise SourceError(f"{storage / _STORAGE_METADATA}: len {length!r}: expected a number of rows")
     folder = read_pytree(storage, about.get("metadata")) if about.get("is_pytree") else read_folder(storage)
+    writer: dict[str, Any] = {}
+    if writer_folder is not None and (writer_folder / "metadata.json").exists():
+        writer = read_object(writer_folder / "metadata.json", "TorchRL's description of a writer")
+    if is_of_atari(folder):
+        folder, about["len"], writer = unpack_atari(name, folder)
     leaves = rename_keys(name, folder.leaves, options.names)
     if is_flat(folder):
         _refuse_for_compact(name, options)
@@ -174,9 +179,6 @@ def _open_buffer(name: str, storage: Path, writer_folder: Path | None, options: 
         raise SourceError(
             f"{name}: {storage}: a TensorDict without a batch size; expected one of [steps] or [batch, time]"
         )
-    writer: dict[str, Any] = {}
-    if writer_folder is not None and (writer_folder / "metadata.json").exists():
-        writer = read_object(writer_folder / "metadata.json", "TorchRL's description of a writer")
     if "rank_key" in writer and options.trajectories != "rows":
         raise SourceError(
             f"{name}: written by a TensorDictMaxValueWriter, so its steps stand in no order; trajectories=rows makes each an episode"
@@ -275,6 +277,8 @@ class _BufferColumns:
             alone = len(observed) == 1
             observed = {OBSERVATION if alone else f"{OBSERVATION}/{key}": key for key in observed}
         steps = {key: key for key in held.steps}
+        if options.next == DROP and isinstance(held, RingTrajectories):
+            steps, observed = {**observed, **steps}, {}
         self._reward = self._take_key(REWARD, NEXT + REWARD, steps)
         action = "" if any(is_under(key, ACTION) for key in steps) else self._take_key(ACTION, ACTION, steps)
         if action:
@@ -333,14 +337,14 @@ class _BufferColumns:
         self._guesses.append(note("keys", text))
 
     def notices(self) -> tuple[Notice, ...]:
-        return (*self._held.notices, *self._guesses, *self._next_notices())
+        return (*self._held.notices, *self._guesses, *self._next_notices(), *self._last_notices())
 
     def _next_notices(self) -> tuple[Notice, ...]:
         """Compares `next` with the next step in a sample of steps; MultiStep, for example, puts a later observation there."""
         held = self._held
-        if not isinstance(held, RingTrajectories) or self._options.next == KEEP or not held.count:
+        if not isinstance(held, RingTrajectories) or self._options.next in (KEEP, DROP) or not held.count:
             return ()
-        sampled = set(np.linspace(0, held.count - 1, min(held.count, _LOOKED_AT)).astype(int).tolist())
+        sampled = self._sampled
         differing = {
             key: sum(len(held.differs(key, number, _LOOKED_AT)) for number in sampled) for key in self._compared
         }
@@ -354,10 +358,34 @@ class _BufferColumns:
         )
         return (Notice("next_differs", text, max(differing.values())),)
 
+    @property
+    def _sampled(self) -> list[int]:
+        """The trajectories that are looked at."""
+        count = self._held.count
+        return sorted(set(np.linspace(0, count - 1, min(count, _LOOKED_AT)).astype(int).tolist()))
+
+    def _last_notices(self) -> tuple[Notice, ...]:
+        """Looks whether the observations after the last steps were recorded: where it had none, TorchRL leaves zeros."""
+        held, keys = self._held, [key for path, key in self._observed.items() if is_under(path, OBSERVATION)]
+        if not isinstance(held, RingTrajectories) or not keys:
+            return ()
+        sampled = self._sampled
+        count = sum(not any(held.has_last(key, number) for key in keys) for number in sampled)
+        if not count:
+            return ()
+        names = ", ".join(f"next.{key.replace('/', '.')}" for key in sorted(keys))
+        text = (
+            f"the observation after the last step is 0 in {names}, in {count:,} of "
+            f"{counted(len(sampled), 'trajectory')} looked at, as where none was recorded; next=drop reads the data as without next, so that last_step says "
+            "which last row they have"
+        )
+        return (Notice("no_last_observation", text, count),)
+
     def spec(self) -> Nest:
         held = self._held
         specs = {path: held.observed[key] for path, key in self._observed.items()}
-        specs |= {path: held.steps[key] for path, key in self._steps.items()}
+        keys = {**held.observed, **held.steps}
+        specs |= {path: keys[key] for path, key in self._steps.items()}
         for path, key in ((REWARD, self._reward), (DISCOUNT, self._discount)):
             if key:
                 specs[path] = held.steps[key]

@@ -26,7 +26,17 @@ import numpy as np
 from rlds2reverb.episode import Array, Notice
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.ted.folders import FileArray, Folder, Leaf, PerRow, as_column, leaf_of, reading
-from rlds2reverb.formats.ted.keys import DONES, KEEP, NEXT, REWARD, ROWS, TRAJECTORY_IDS, TedOptions, id_key, last_part
+from rlds2reverb.formats.ted.keys import (
+    DONES,
+    KEEP,
+    NEXT,
+    REWARD,
+    ROWS,
+    TRAJECTORY_IDS,
+    TedOptions,
+    id_key,
+    last_part,
+)
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import counted, shortened
 
@@ -386,6 +396,12 @@ class RingTrajectories(_FileTrajectories):
         after = self.grid.take(self._steps(NEXT + key), column, start, stop - 1)
         root = self.grid.take(self._steps(key), column, start + 1, stop)
         return np.flatnonzero((as_bytes(after) != as_bytes(root)).any(axis=1))
+
+    def has_last(self, key: str, number: int) -> bool:
+        """Whether any value of `next` of a trajectory's last step is not 0, or none is before that step."""
+        column, _, stop = self._place(number)
+        after, before = (self.grid.take(self._steps(at), column, stop - 1, stop) for at in (NEXT + key, key))
+        return bool(after.any()) or not before.any()
 
     def _steps(self, key: str) -> Array | FileArray:
         if key not in self._stored:

@@ -281,3 +281,66 @@ def test_a_storage_without_room_has_no_trajectories(tmp_path: Path) -> None:
     (tmp_path / "writer" / "metadata.json").write_text(json.dumps({"cursor": 3}))
     with pytest.raises(SourceError, match="write cursor 3: expected at most 0"):
         open_source(name)
+
+
+@pytest.mark.parametrize(("added", "lengths"), [(6, [4, 4]), (4, [4, 2]), (8, [2, 4, 3]), (0, [])])
+def test_a_split_of_atari_dqn_is_a_ring(tmp_path: Path, added: int, lengths: list[int]) -> None:
+    """Each frame stands once, with an empty one behind the last; `add_count` says where the ring stands."""
+    rows = {
+        "data/observation": np.arange(1, 15, dtype=np.uint8).reshape(7, 2),
+        "data/action": np.arange(6),
+        "data/next/reward": np.arange(6.0),
+        "data/next/terminated": np.array([0, 0, 1, 0, 0, 1], np.uint8),
+        "invalid_range": np.arange(5),
+        "add_count": np.array(added),
+    }
+    name = dump(tmp_path, (), rows)
+    episodes = list(open_source(name))
+    assert [len(episode) for episode in episodes] == lengths
+    order = np.roll(np.arange(6), -(added % 6) if added > 6 else 0)[: min(added, 6)]
+    if episodes:
+        np.testing.assert_array_equal(np.concatenate([episode.columns["action"][:-1] for episode in episodes]), order)
+        np.testing.assert_array_equal(episodes[0].metadata["invalid_range"], np.arange(5))
+        assert "add_count" not in episodes[0].metadata
+    assert ("cut_start" in notices(name)) == (added > 6)
+
+
+def test_keys_of_a_split_of_atari_dqn_must_fit(tmp_path: Path) -> None:
+    rows: dict[str, Array] = {
+        "data/observation": np.zeros((7, 2)),
+        "data/next/terminated": np.zeros(6, np.uint8),
+        "invalid_range": np.arange(5),
+    }
+    with pytest.raises(SourceError, match=r"data/action: has shape \[5\]; expected 6 rows"):
+        open_source(dump(tmp_path / "short", (), {**rows, "data/action": np.zeros(5)}))
+    with pytest.raises(SourceError, match="add_count -1: expected a number of steps"):
+        open_source(dump(tmp_path / "negative", (), {**rows, "add_count": np.array(-1)}))
+
+
+def test_step_types_of_dm_env_say_where_trajectories_end(tmp_path: Path) -> None:
+    leaves = {key: values[0] for key, values in trajectories(1, 7).items()}
+    name = dump(tmp_path / "types", (7,), {**leaves, "state/step_type": np.array([0, 1, 2, 0, 1, 1, 2])})
+    assert [len(episode) for episode in open_source(name)] == [4, 5]
+    assert "step_type is 2" in notices(name)["keys"].text
+    other = dump(tmp_path / "other", (7,), {**leaves, "state/step_type": np.array([0, 1, 2, 3, 1, 1, 2])})
+    with pytest.raises(SourceError, match="nothing says where trajectories end"):
+        open_source(other)
+
+
+def test_a_last_observation_that_was_not_recorded_is_told_and_can_be_left_out(tmp_path: Path) -> None:
+    leaves = with_ends(trajectories())
+    leaves["next/observation"][:, -1] = 0
+    name = dump(tmp_path, (6,), leaves, 6)
+    assert notices(name)["no_last_observation"].count == 6
+    for episode in open_source(name):
+        assert not episode.columns["observation"][-1].any()
+    dropped = f"{name}?next=drop"
+    assert "no_last_observation" not in notices(dropped)
+    for number, episode in enumerate(open_source(dropped)):
+        seen = leaves["observation"][number]
+        np.testing.assert_array_equal(episode.columns["observation"], [*seen, seen[-1]])
+        np.testing.assert_array_equal(episode.columns["reward"][:-1], leaves["next/reward"][number, :, 0])
+        assert episode.columns["is_terminal"][-1]
+    marked = list(open_source(f"{dropped},last_step=mark"))
+    np.testing.assert_array_equal(marked[0].columns["observation"], leaves["observation"][0])
+    assert "no_last_observation" not in notices(dump(tmp_path / "whole", (6,), with_ends(trajectories()), 6))
