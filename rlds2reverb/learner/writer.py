@@ -44,7 +44,7 @@ from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.server_push import TOGETHER_BYTES, TOGETHER_ROWS, Outgoing, ServerPush
 from rlds2reverb.servers.episodes import gather_deletions
 from rlds2reverb.servers.tables import table_of
-from rlds2reverb.specs import flatten
+from rlds2reverb.specs import column_spec, flatten, nested, same_dtype
 from rlds2reverb.text import counted
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.stream import Reason
@@ -298,6 +298,7 @@ class EpisodeWriter(OpenEpisode):
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._ids: set[str] = set()
+        self._written = 0  # whole episodes
         self._open: _OpenStream | None = None
         self._is_closed = False
         self._needs_metadata = wants_metadata([output.view for output in options.outputs])
@@ -335,6 +336,69 @@ class EpisodeWriter(OpenEpisode):
             if str(key) not in self._episodes:
                 self._episodes[str(key)] = OpenEpisode(self, f"{self.name}/{key}", self._options)
             return self._episodes[str(key)]
+
+    def write_episode(
+        self,
+        columns: Mapping[str, Array],
+        *,
+        terminal: bool | None = None,
+        id: str | None = None,  # noqa: A002  as `Episode.id`
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Hands over a whole episode, as `append` of its rows and `end_episode` would, at the cost of one call.
+
+        Args:
+          columns: path -> [T + 1, ...], as `Episode.columns`: row t has an observation, the action taken at it and what that action earned; the
+            last row has the final observation. They are not copied: change them no more. Flags (is_first, is_last, is_terminal) may be left out.
+          terminal: whether the last state is a terminal one, where the columns have no is_terminal.
+          id: names the episode; the same steps under the same name add nothing. By default "NAME/episodes/0", "NAME/episodes/1", ...
+          metadata: of the episode, by path; for views that put it into items.
+
+        Raises:
+          ConfigError: no rows, an unclear end, an id that was there before; or columns, dtypes or shapes differ from those of earlier steps.
+            Nothing of it was taken.
+          SpecMismatch, ViewError, SourceError: such steps do not fit the tables; raised for the first ones.
+          InvalidEpisode: it is bad. Nothing of it is stored, and others may follow.
+          Rlds2ReverbError: sending has failed meanwhile; raised once.
+        """
+        self.check()
+        check_name("id", id)
+        count = len(next(iter(columns.values()), ()))
+        if not count:
+            raise ConfigError("write_episode: no rows")
+        if (IS_TERMINAL in columns) == (terminal is not None):
+            raise ConfigError(
+                "write_episode: say by terminal= or by a column is_terminal whether the last state is terminal, not by both"
+            )
+        if id is not None:
+            self.check_new(id)
+        with self._lock:
+            self._check_columns(columns)
+            name = f"{self.name}/episodes/{self._written}" if id is None else id
+            self._written += 1
+        at = np.arange(count)
+        flags = {IS_FIRST: at == 0, IS_LAST: at == count - 1, IS_TERMINAL: (at == count - 1) & bool(terminal)}
+        self.take(Episode({**flags, **columns}, metadata or {}, name))
+
+    def _check_columns(self, columns: Mapping[str, Array]) -> None:
+        """Compares the columns of a whole episode with the steps before; the first ones open the stream."""
+        specs = {path: column_spec(column) for path, column in columns.items()}
+        if self._steps is None:
+            steps = steps_of_spec(nested({path: spec for path, spec in specs.items() if path not in FLAGS}))
+            if not self._needs_metadata:
+                self._start(steps)
+            self._steps = steps
+        before, lines = self._steps.specs, []
+        for path in sorted(specs.keys() | before):
+            spec, expected = specs.get(path), before.get(path)
+            if spec is None or expected is None:
+                is_alike = path in FLAGS
+            else:
+                is_alike = spec.shape == expected.shape and same_dtype(spec.dtype, expected.dtype)
+            if not is_alike:
+                lines.append(f'column "{path}" is {spec or "not there"}, and was {expected or "not there"}')
+        if lines:
+            raise ConfigError(f"write_episode: {'; '.join(lines)}. Nothing of this episode was taken")
 
     def flush(self) -> None:
         """Waits until every item of the episodes that have ended is confirmed.

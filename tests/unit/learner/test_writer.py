@@ -606,3 +606,45 @@ def write_as_loop_partly(to: EpisodeWriter) -> None:
 def append_like(to: EpisodeWriter, episode: Episode, count: int) -> None:
     for row in range(count):
         to.append({path: column[row] for path, column in episode.columns.items()})
+
+
+class TestWholeEpisodes:
+    def test_steps_and_whole_episodes_go_to_the_same_table(self) -> None:
+        server = Server()
+        columns = {
+            "observation": np.zeros((4, 3), np.float32),
+            "action": np.arange(4),
+            "reward": np.ones(4, np.float32),
+        }
+        with writer(server, name="loop") as to:
+            append(to, 2)
+            to.end_episode(observation=np.zeros(3, np.float32), terminal=True)
+            to.write_episode(columns, terminal=False)
+            to.write_episode(columns, terminal=False)
+            to.write_episode(columns, terminal=False, id="mine")
+        assert to.report().items_confirmed == 2 + 3 * 3
+
+    @pytest.mark.parametrize(
+        ("change", "options", "match"),
+        [
+            ({"action": np.zeros(4, np.float32)}, {}, r'column "action" is float32\[\], and was int64'),
+            ({"other": np.zeros(4)}, {}, r'column "other" is float64\[\], and was not there'),
+            ({}, {"id": "mine"}, 'id "mine": this writer has an episode of that name'),
+            ({}, {"terminal": None}, "say by terminal="),
+            ({"is_terminal": np.zeros(4, bool)}, {}, "not by both"),
+            ({"action": np.zeros(0, np.int64), "observation": np.zeros((0, 3)), "reward": np.zeros(0)}, {}, "no rows"),
+        ],
+    )
+    def test_what_does_not_go_with_earlier_steps_is_refused(self, change: Any, options: Any, match: str) -> None:
+        server = Server()
+        columns = {
+            "observation": np.zeros((4, 3), np.float32),
+            "action": np.arange(4),
+            "reward": np.ones(4, np.float32),
+        }
+        with writer(server) as to:
+            to.write_episode(columns, terminal=False, id="mine")
+            with pytest.raises(ConfigError, match=match):
+                to.write_episode({**columns, **change}, **{"terminal": False, **options})
+            to.write_episode(columns, terminal=True)
+        assert to.report().episodes_pushed == 2

@@ -100,6 +100,23 @@ def test_items_keys_and_account_are_those_of_a_push(
     assert told[0] == told[1]
 
 
+@settings(max_examples=20)
+@given(strategies.column_specs(), st.integers(1, 4), st.integers(0, 99), st.sampled_from(VIEWS), st.booleans())
+def test_so_are_those_of_whole_episodes(specs: Any, count: int, seed: int, view: str, has_flags: bool) -> None:
+    def write_whole(to: Any, episode: Episode, name: str | None) -> None:
+        columns = {path: column for path, column in episode.columns.items() if has_flags or path not in FLAGS}
+        terminal = None if has_flags else bool(episode.columns["is_terminal"][-1])
+        to.write_episode(columns, terminal=terminal, id=name, metadata=episode.metadata)
+
+    episodes = same_columns(specs, count, seed)
+    theirs, report = pushed(episodes, {"replay": view})
+    ours, account = written(episodes, {"replay": view}, write_whole)
+    if isinstance(report, Rlds2ReverbError):
+        assert type(account) is type(report)
+    else:
+        assert_same(ours, theirs)
+
+
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize(
     "options",
