@@ -17,15 +17,29 @@ Source: TED of TorchRL 0.5; observed with TorchRL 0.14.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds2reverb.episode import ACTION, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD, Array
-from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.batch import Batch
-from rlds2reverb.specs import Nest, flatten, map_leaves
+from rlds2reverb.client import Client
+from rlds2reverb.episode import (
+    ACTION,
+    DISCOUNT,
+    IS_FIRST,
+    IS_LAST,
+    IS_TERMINAL,
+    OBSERVATION,
+    REWARD,
+    Array,
+    Episode,
+    is_under,
+)
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.formats import open_source
+from rlds2reverb.formats.options import escape_text
+from rlds2reverb.learner.batch import Batch, BatchInfo
+from rlds2reverb.specs import Nest, flatten, map_leaves, nested
 from rlds2reverb.views.trajectory import LAST, NEXT_STEP_TYPE, STEP_TYPE
 
 NEXT, DONE, TERMINATED, TRUNCATED = "next", "done", "terminated", "truncated"
@@ -69,6 +83,51 @@ def transitions_of(batch: Batch) -> Transitions:
         f"TED: items have the columns {', '.join(flatten(batch.data))}; expected those of the view transition, of trajectories "
         "(two_step, sequence, episode) or of slices: observation, action, reward, and flags of the ends of episodes"
     )
+
+
+def read_items(client: Client, table: str) -> Batch:
+    """All items that a table holds now, on all servers of the client, as one batch; shorter ones are padded at their end.
+
+    The table is read as the source `reverb:` reads it (docs/formats/reverb.md). Probabilities are not known: they are 1 over the number.
+
+    Raises:
+      SourceError: the table holds no items, or cannot be read without disturbing it.
+    """
+    items: list[Episode] = []
+    for address in client.addresses:
+        if client.servers()[address].tables[table].current_size:
+            items += open_source(f"reverb:{address}/{escape_text(table)}?as=items")
+    if not items:
+        raise SourceError(f'table "{table}" holds no items')
+    counts = np.array([len(item) for item in items])
+    mask = np.arange(counts.max()) < counts[:, np.newaxis]
+    paths = list(items[0].columns)
+    if STEP_TYPE in paths or any(is_under(path, NEXT) for path in paths):
+        paths = [path for path in paths if path not in (IS_FIRST, IS_LAST)]  # of the item's ends, and not its columns
+    columns = {path: _pad_rows([item.columns[path] for item in items], mask) for path in paths}
+    if any(is_under(path, NEXT) for path in paths):
+        columns = {path: column[:, 0] for path, column in columns.items()}  # a transition's item has no axis of rows
+    keys, priorities, times = (
+        np.array([item.metadata[name] for item in items]) for name in ("item_key", "priority", "times_sampled")
+    )
+    info = BatchInfo(
+        keys.astype(np.uint64),
+        np.full(len(items), 1 / len(items)),
+        np.full(len(items), len(items)),
+        priorities.astype(np.float64),
+        times.astype(np.int32),
+        mask=None if mask.all() else mask,
+    )
+    return Batch(nested(columns), info)
+
+
+def _pad_rows(columns: Sequence[Array], mask: Array) -> Array:
+    """[R, ...] of each item -> [items, most rows, ...], zeros behind the shorter ones."""
+    padded = np.zeros((*mask.shape, *columns[0].shape[1:]), columns[0].dtype)
+    if padded.dtype == object:
+        padded[...] = b""
+    padded[mask] = np.concatenate(columns)
+    return padded
 
 
 def mark_ends(transitions: Transitions) -> Transitions:

@@ -240,7 +240,7 @@ def _flag(name: str, leaf: Array, shape: tuple[int, ...]) -> Array:
             f'TED: "{NEXT}/{name}" is {list(leaf.shape)} for a batch of {list(shape)}: expected one flag per step. Where each agent has its own, '
             "say by a transform when the whole trajectory ends, such as all or any of them"
         )
-    return leaf.reshape(shape) != 0
+    return np.asarray(leaf.reshape(shape) != 0)
 
 
 def _words(column: tuple[tuple[int, ...], np.dtype[Any]] | None) -> str:
@@ -254,7 +254,7 @@ def differ(column: Array, other: Array, axes: int) -> Array:
     array([False,  True])
     """
     if column.dtype == object:
-        return np.asarray(column != other).reshape(*column.shape[:axes], -1).any(axis=-1)
+        return np.asarray(np.asarray(column != other).reshape(*column.shape[:axes], -1).any(axis=-1))
     size = column.dtype.itemsize * int(np.prod(column.shape[axes:]))
     bits, other_bits = (
         np.ascontiguousarray(side).reshape(-1).view(np.uint8).reshape(*column.shape[:axes], size)

@@ -1,4 +1,4 @@
-"""TorchRL: batches as TensorDicts in its layout (TED), and a replay buffer on a table for its trainers.
+"""TorchRL: batches as TensorDicts in its layout (TED), and a replay buffer on a table, for its trainers and collectors.
 
 | key | shape | what |
 | --- | --- | --- |
@@ -14,14 +14,17 @@ It needs PyTorch and tensordict; TorchRL itself only where its losses and traine
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import ml_dtypes
 import numpy as np
 
-from rlds2reverb.adapters.ted import Transitions, flatten_valid, mark_ends, transitions_of
+from rlds2reverb.adapters.ted import Transitions, flatten_valid, mark_ends, read_items, transitions_of
+from rlds2reverb.adapters.ted_writing import TrajectoryRecorder
 from rlds2reverb.client import Client
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
@@ -30,6 +33,8 @@ from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.joining import Batches
 from rlds2reverb.learner.options import SampleKeywords, SampleOptions
+from rlds2reverb.learner.recording import WriteOptions
+from rlds2reverb.learner.writer import EpisodeWriter
 from rlds2reverb.servers.keys import check_priorities
 from rlds2reverb.servers.tables import table_of
 from rlds2reverb.specs import Nest, map_leaves
@@ -39,7 +44,7 @@ if TYPE_CHECKING:
 
 with needing("the adapter for TorchRL", "torchrl", ModuleNotFoundError):
     import torch
-    from tensordict import NonTensorStack, TensorDict
+    from tensordict import NonTensorStack, TensorDict, TensorDictBase
 
     from rlds2reverb.adapters.torch import on_host, tensor_of, tensors
 
@@ -163,7 +168,7 @@ def _leaf(leaf: Array, device: Any, axes: int) -> Any:
 
 
 class TableReplayBuffer:
-    """A replay buffer for TorchRL on a table: samples, and updates priorities. The server keeps the data.
+    """A replay buffer for TorchRL on a table: samples, writes, and updates priorities. The server keeps the data.
 
     Close it, or use it as a context manager. Its stream opens with the first sample, and prefetches samples as `SampleOptions` says.
 
@@ -173,6 +178,9 @@ class TableReplayBuffer:
       batch_size: items per batch; a slice has several transitions.
       priority_key: under which losses write priorities.
       layout: see `Layout`.
+      transform: of batches, as `append_transform` takes it.
+      collate_fn: called with each batch, a TensorDict, before the transforms.
+      write: for `extend`: the view by which the table's items are made, as {"view": "transition"}, and further options of `Client.writer`.
       options: the other fields of `SampleOptions`, by name.
 
     Raises:
@@ -187,20 +195,38 @@ class TableReplayBuffer:
         batch_size: int = SampleOptions.batch_size,
         priority_key: str = "td_error",
         layout: Layout = Layout(),
+        *,
+        transform: Any = None,
+        collate_fn: Callable[[Any], Any] | None = None,
+        write: Mapping[str, Any] | None = None,
         **options: Unpack[SampleKeywords],
     ) -> None:
         make_options(SampleOptions, "TableReplayBuffer", batch_size, **options)
+        self._write = dict(write or {})
+        chosen = make_options(WriteOptions, "TableReplayBuffer: write", table, **self._write)
+        self._recorder = TrajectoryRecorder(chosen.max_steps, chosen.most_episode_bytes)
         self.priority_key = priority_key
         self._client, self._table, self._batch_size = client, table, batch_size
-        self._layout, self._options = layout, options
+        self._layout, self._options, self._collate = layout, options, collate_fn
         self._sampler: Batches | None = None
+        self._writer: EpisodeWriter | None = None
         self._has_priorities: bool | None = None
+        self._transforms: Any = None  # a buffer of TorchRL's without data, which has the transforms
+        if transform is not None:
+            self.append_transform(transform)
 
     def __enter__(self) -> TableReplayBuffer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Closes it. After an error in the block the trajectories that had ended are still sent, and that error is the one raised."""
+        if error is None:
+            self.close()
+            return
+        self._recorder.discard()
+        self._close_sampler()
+        if self._writer is not None:
+            self._writer.__exit__(kind, error, at)
 
     def __len__(self) -> int:
         """Items in the table; asks the server, and raises as `Client.sample` does."""
@@ -209,7 +235,7 @@ class TableReplayBuffer:
     def __iter__(self) -> Iterator[Any]:
         """TensorDicts, until the samples end. Raises as `sample` does otherwise."""
         while (batch := self._open_sampler().next_batch()) is not None:
-            yield tensordict_of(batch, self._layout)
+            yield self._present(tensordict_of(batch, self._layout))
 
     @property
     def batch_size(self) -> int:
@@ -230,7 +256,7 @@ class TableReplayBuffer:
         batch = self._open_sampler().next_batch() if batch_size in (None, self._batch_size) else self._once(batch_size)
         if batch is None:
             raise ConfigError(f'table "{self._table}": no sample is left; "samples" or "end_after_seconds" ended them')
-        data = tensordict_of(batch, self._layout)
+        data = self._present(tensordict_of(batch, self._layout))
         if not return_info:
             return data
         fields: dict[str, Any] = tensors(batch).info._asdict()
@@ -274,40 +300,151 @@ class TableReplayBuffer:
         keys, values = on_host(index).ravel(), on_host(priority)
         self._update(keys, _per_transition(values, 1) if values.ndim else np.full(len(keys), values))
 
-    def extend(self, *_: object, **__: object) -> None:
-        """Refused: this object does not write.
+    def extend(self, data: Any, *, update_priority: bool | None = None) -> None:
+        """Writes steps, in the order of recording. Their items are in the table when their trajectory has ended, after some milliseconds.
+
+        Args:
+          data: steps in TED, as a collector hands them over: a TensorDict of batch size [T], or [B, T] with time last, or a dict of arrays
+            [T, ...]; or a list of single steps. What TED does not name becomes a column of the steps, and must be in the table's items.
+            A trajectory may go on in the next call: by its id ("collector", "traj_ids"), else in the same row of the batch.
+          update_priority: refused; new items have the priority that the view gives.
 
         Raises:
-          ConfigError: always; says how to write.
+          ConfigError: keys are missing or differ from earlier ones; the table takes no such steps; or what `Client.writer` raises.
+          InvalidEpisode: a trajectory is bad. Nothing of it is stored.
+          Rlds2ReverbError: sending has failed meanwhile.
+        """
+        if update_priority is not None:
+            raise ConfigError(
+                f'table "{self._table}": update_priority: new items have the priority that the view gives'
+            )
+        steps = _as_steps(data)
+        if self._transforms is not None:
+            steps = self._transforms.transform.inv(steps)
+            if steps is None:  # a transform may keep everything for later, as TorchRL's do
+                return
+        for columns in self._recorder.take(_leaves_of(steps)):
+            self._open_writer().write_episode(columns)
+
+    def add(self, data: Any) -> None:
+        """Writes a single step: a TensorDict of batch size [], or a dict of values. Raises as `extend`."""
+        self.extend([data])
+
+    def end_trajectories(self) -> None:
+        """Ends the unfinished trajectories as truncated ones, so that they are stored. Raises as `extend`."""
+        for columns in self._recorder.finish():
+            self._open_writer().write_episode(columns)
+
+    def flush(self) -> None:
+        """Waits until every item of the trajectories that have ended is stored. Raises as `EpisodeWriter.flush`."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def append_transform(self, transform: Any, *, invert: bool = False) -> TableReplayBuffer:
+        """Adds a transform of batches, as `torchrl.data.ReplayBuffer.append_transform` does; needs torchrl.
+
+        Args:
+          transform: a Transform of TorchRL, whose inverse is applied by `extend`; or a function of a batch.
+          invert: use the inverse for batches, and the transform itself in `extend`.
+        """
+        self._need_transforms().append_transform(transform, invert=invert)
+        return self
+
+    def insert_transform(self, index: int, transform: Any, *, invert: bool = False) -> TableReplayBuffer:
+        """Adds a transform in front of the one at `index`; otherwise as `append_transform`."""
+        self._need_transforms().insert_transform(index, transform, invert=invert)
+        return self
+
+    def __getitem__(self, index: Any) -> Any:
+        """Transitions of the table as it is now: buffer[:], buffer[3], buffer[:10], buffer["next", "reward"].
+
+        The whole table is read, every time, in no special order: by a checkpoint of a server on this machine, else by sampling until every item
+        was seen (docs/formats/reverb.md). Keep `buffer[:]` rather than index again.
+
+        Raises:
+          ConfigError: items of another view; see `tensordict_of`.
+          SourceError: the table holds no items, or cannot be read without disturbing it.
+          IndexError, KeyError: as a TensorDict does.
+        """
+        whole = self._present(tensordict_of(read_items(self._client, self._table), self._layout))
+        is_all = isinstance(index, slice) and index == slice(None)
+        return whole if is_all else whole[index]
+
+    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        """Refused: items of a table do not change.
+
+        Raises:
+          ConfigError: always; says what to do instead.
         """
         raise ConfigError(
-            f'table "{self._table}": a TableReplayBuffer samples only; store episodes with client.push(...), steps with client.writer(...)'
+            f'table "{self._table}": items do not change, for other processes may be reading them. update_priority changes priorities; '
+            "client.delete(...) takes items out, extend(...) writes others"
         )
 
-    add = extend
+    def set_at(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused, as `buffer[index] = value`."""
+        self[0] = None
+        raise AssertionError  # not reached
 
     def empty(self) -> None:
         """Empties the table, for everyone. Raises as `Client.reset` does."""
         self._client.reset(self._table)
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: the data and the priorities are the server's; `Client.checkpoint` saves them."""
-        return {}
+        """The transforms' state. Data and priorities are the server's: `Client.checkpoint` saves them."""
+        return {} if self._transforms is None else {"transforms": self._transforms.transform.state_dict()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Accepts the result of `state_dict`.
 
         Raises:
-          ConfigError: it is not empty, so it is another buffer's.
+          ConfigError: it is another buffer's, or of other transforms.
         """
-        if state_dict:
-            raise ConfigError(f"a TableReplayBuffer has no state of its own; got {sorted(state_dict)}")
+        expected = {} if self._transforms is None else {"transforms"}
+        if state_dict.keys() != set(expected):
+            raise ConfigError(
+                f"TableReplayBuffer: state with {sorted(state_dict) or 'nothing'}; expected {sorted(expected) or 'nothing'}: "
+                "data and priorities are the server's"
+            )
+        if self._transforms is not None:
+            self._transforms.transform.load_state_dict(state_dict["transforms"])
 
     def close(self) -> None:
-        """Ends its stream; prefetched samples are lost. The next `sample` opens another stream."""
+        """Ends unfinished trajectories as truncated, waits until all is stored, and ends its streams; prefetched samples are lost.
+
+        The next `sample` or `extend` opens another stream. Raises as `extend` and `flush`.
+        """
+        self._close_sampler()
+        self.end_trajectories()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    def _close_sampler(self) -> None:
         sampler, self._sampler = self._sampler, None
         if sampler is not None:
             sampler.close()
+
+    def _open_writer(self) -> EpisodeWriter:
+        if self._writer is None:
+            self._writer = self._client.writer(self._table, **self._write)
+        return self._writer
+
+    def _need_transforms(self) -> Any:
+        """A buffer of TorchRL's that holds the transforms, so that functions, inverses and their state are handled as it does."""
+        if self._transforms is None:
+            with needing("transforms of a TableReplayBuffer", "torchrl", ModuleNotFoundError):
+                from torchrl.data import ListStorage, ReplayBuffer
+            self._transforms = ReplayBuffer(storage=ListStorage(1))
+        return self._transforms
+
+    def _present(self, data: Any) -> Any:
+        if self._collate is not None:
+            data = self._collate(data)
+        if self._transforms is None:
+            return data
+        with data.unlock_() if isinstance(data, TensorDictBase) else nullcontext():
+            return self._transforms.transform(data)
 
     def _open_sampler(self) -> Batches:
         if self._sampler is None:
@@ -340,6 +477,64 @@ def _per_transition(priority: Array, axes: int) -> Array:
     """[n]: the largest priority of each transition."""
     largest: Array = priority.reshape(*priority.shape[:axes], -1).max(axis=-1).ravel()
     return largest
+
+
+def _as_steps(data: Any) -> Any:
+    """What `extend` takes -> a TensorDict [T] or [B, T]."""
+    if isinstance(data, list):
+        if not data:
+            raise ConfigError("TED: extend with an empty list; expected steps")
+        return torch.stack([_as_step(step) for step in data])
+    if isinstance(data, TensorDictBase):
+        if not data.ndim:
+            raise ConfigError("TED: extend with a single step; add(...) takes it")
+        return data
+    if isinstance(data, Mapping):
+        return TensorDict.from_dict(dict(data), auto_batch_size=True, batch_dims=1)
+    raise ConfigError(
+        f"TED: extend with a {type(data).__name__}; expected a TensorDict, a dict of arrays, or a list of single steps: a table's columns have names"
+    )
+
+
+def _as_step(step: Any) -> Any:
+    if isinstance(step, TensorDictBase) and not step.ndim:
+        return step
+    if isinstance(step, Mapping):
+        return TensorDict.from_dict(dict(step), batch_size=[])
+    came = (
+        f"TensorDict of batch size {list(step.batch_size)}" if isinstance(step, TensorDictBase) else type(step).__name__
+    )
+    raise ConfigError(f"TED: a step that is a {came}; expected a TensorDict of batch size [], or a dict of values")
+
+
+def _leaves_of(steps: Any) -> dict[str, Array]:
+    """A TensorDict [T] or [..., T] -> "/"-joined key -> [B, T, ...], on the host."""
+    time = [axis for axis, name in enumerate(steps.names or ()) if name == "time"]
+    if time and time[0] != steps.ndim - 1:
+        others = [axis for axis in range(steps.ndim) if axis != time[0]]
+        steps = steps.permute(*others, time[0])
+    rows, count = int(np.prod(steps.shape[:-1])), steps.shape[-1]
+    leaves = {}
+    for key, leaf in steps.items(include_nested=True, leaves_only=True):
+        path = key if isinstance(key, str) else "/".join(key)
+        array = _array_of(leaf)
+        leaves[path] = array.reshape(rows, count, *array.shape[steps.ndim :])
+    return leaves
+
+
+def _array_of(leaf: Any) -> Array:
+    if isinstance(leaf, torch.Tensor):
+        host = leaf.detach().cpu()
+        if host.dtype == torch.bfloat16:
+            return np.asarray(host.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
+        return np.asarray(host.numpy())
+    texts = np.array(leaf.tolist(), object)  # of a NonTensorStack
+    encoded = [text.encode() if isinstance(text, str) else text for text in texts.ravel().tolist()]
+    if not all(isinstance(text, bytes) for text in encoded):
+        raise ConfigError("TED: values that are neither tensors nor text; leave their key out")
+    flat = np.empty(len(encoded), object)
+    flat[:] = encoded
+    return flat.reshape(texts.shape)
 
 
 __all__ = ["Layout", "TableReplayBuffer", "tensordict_of", "tensordicts"]

@@ -277,9 +277,7 @@ def test_a_trainers_hooks_take_it_for_a_replay_buffer(weighted: str) -> None:
             hook.load_state_dict(hook.state_dict())
         hook = ReplayBufferTrainer(buffer, batch_size=6)
         assert len(hook.sample(None)) == 6
-        with pytest.raises(ConfigError, match=r"client\.push"):
-            hook.extend(data)
-        with pytest.raises(ConfigError, match="no state of its own"):
+        with pytest.raises(ConfigError, match="data and priorities are the server's"):
             buffer.load_state_dict({"storage": 1})
 
 

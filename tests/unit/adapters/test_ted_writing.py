@@ -190,7 +190,8 @@ def test_what_cannot_be_episodes_is_refused(change: dict[str, Any], match: str) 
 def test_other_steps_than_before_are_refused_and_nothing_is_taken() -> None:
     recorder = TrajectoryRecorder()
     assert not told(recorder.take(collect(1, 3, {})))
-    for change in ({"action": np.zeros((1, 3), np.float32)}, {"extra": np.zeros((1, 3))}):
+    changes: list[Leaves] = [{"action": np.zeros((1, 3), np.float32)}, {"extra": np.zeros((1, 3))}]
+    for change in changes:
         with pytest.raises(ConfigError, match="differ from those before"):
             recorder.take({**collect(1, 3, {}), **change})
     assert told(recorder.finish()) == by_hand(collect(1, 3, {}))

@@ -1,0 +1,256 @@
+"""A TableReplayBuffer that TorchRL's own collectors fill, beside TorchRL's own buffer that gets the same data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import GymEnv, RewardScaling, SerialEnv
+from torchrl.envs.transforms import Compose, MultiStepTransform, RenameTransform
+from torchrl.trainers import ReplayBufferTrainer
+
+import rlds2reverb
+from rlds2reverb.adapters.torchrl import Layout, TableReplayBuffer
+from rlds2reverb.errors import ConfigError, SourceError
+from tests.systems.learners.conftest import StartServer
+from tests.systems.learners.servers import signature_of
+
+KEYS = (
+    "observation",
+    "action",
+    ("next", "observation"),
+    ("next", "reward"),
+    *(("next", flag) for flag in ("done", "terminated", "truncated")),
+)
+TRANSITION = {"view": "transition"}
+
+
+@pytest.fixture(scope="module")
+def address(start_server: StartServer) -> str:
+    views = {"transitions": "transition", "episodes": "episode", "two_step": "two_step"}
+    return start_server(
+        *({"name": name, "signature": signature_of("bundled:cartpole", view)} for name, view in views.items())
+    ).address
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[rlds2reverb.Client]:
+    with rlds2reverb.connect(address) as client:
+        yield client
+        for table in client.server_info().tables:
+            if not table.startswith("rlds2reverb"):
+                client.reset(table)
+
+
+def cartpole() -> Any:
+    return GymEnv("CartPole-v1", categorical_action_encoding=True)
+
+
+def collected(env: Any, frames: int, total: int, **options: Any) -> Iterator[TensorDict]:
+    torch.manual_seed(0)
+    collector = Collector(
+        env,
+        env.rand_action if hasattr(env, "rand_action") else None,
+        frames_per_batch=frames,
+        total_frames=total,
+        **options,
+    )
+    try:
+        yield from collector
+    finally:
+        collector.shutdown()
+
+
+def rows(data: TensorDict) -> list[bytes]:
+    """Each transition as bytes, sorted."""
+    flat = data.reshape(-1)
+    columns = [flat[key].reshape(len(flat), -1).to(torch.float64).numpy() for key in KEYS]
+    return sorted(row.tobytes() for row in np.concatenate(columns, axis=1))
+
+
+@pytest.mark.parametrize("environments", [1, 3])
+@pytest.mark.parametrize("table", ["transitions", "two_step", "episodes"])
+def test_the_table_holds_what_torchrls_own_buffer_holds(
+    client: rlds2reverb.Client, table: str, environments: int
+) -> None:
+    """Batches end within trajectories, and those that no flag ended become truncated ends: the one difference."""
+    env = cartpole() if environments == 1 else SerialEnv(environments, cartpole)
+    theirs = TensorDictReplayBuffer(storage=LazyTensorStorage(10_000))
+    view = {"transitions": "transition", "episodes": "episode"}.get(table, table)
+    with TableReplayBuffer(client, table, 8, write={"view": view}) as ours:
+        for data in collected(env, 30 * environments, 240 * environments):
+            ours.extend(data)
+            theirs.extend(data.reshape(-1))
+        ours.end_trajectories()
+        ours.flush()
+        held = TableReplayBuffer(client, table, 8, layout=Layout(mark_ends=False))[:]
+    assert len(held) == len(theirs) == 240 * environments
+    if environments == 1:
+        last = theirs[:].clone()
+        if not last["next", "done"][-1]:
+            last["next", "done"][-1] = last["next", "truncated"][-1] = True
+        assert rows(held) == rows(last)
+    else:
+        ends = sorted(map(float, held["next", "done"].sum(1)))
+        assert sum(ends) - float(theirs[:]["next", "done"].sum()) <= environments
+        keys = [key for key in KEYS if key[-1] not in ("done", "truncated")]
+        assert {tuple(row["observation"].tolist()) for row in held.unbind(0)} == {
+            tuple(row["observation"].tolist()) for row in theirs[:].unbind(0)
+        }
+        assert len(keys) == 5
+
+
+def test_steps_that_are_added_singly_and_as_dicts_are_the_same(client: rlds2reverb.Client) -> None:
+    (data,) = collected(cartpole(), 40, 40)
+    with TableReplayBuffer(client, "transitions", 8, write=TRANSITION) as buffer:
+        for step in data.unbind(0):
+            buffer.add(step)
+    first = rows(TableReplayBuffer(client, "transitions")[:])
+    client.reset("transitions")
+    with TableReplayBuffer(client, "transitions", 8, write=TRANSITION) as buffer:
+        buffer.extend(data[:10].to_dict())
+        buffer.extend(list(data[10:].unbind(0)))
+    assert rows(TableReplayBuffer(client, "transitions")[:]) == first
+    assert len(first) == 40
+
+
+def test_transforms_of_batches_and_their_inverses_when_writing(client: rlds2reverb.Client) -> None:
+    def scale(data: TensorDict) -> TensorDict:
+        return data.set("twice", data["state"] * 2)
+
+    (data,) = collected(cartpole(), 60, 60)
+    renamed = data.clone().rename_key_("observation", "state").rename_key_(("next", "observation"), ("next", "state"))
+    recorded, renamed_keys = ["observation", ("next", "observation")], ["state", ("next", "state")]
+    rename = RenameTransform(recorded, renamed_keys, recorded, renamed_keys)
+    seen: list[int] = []
+
+    def collate(batch: TensorDict) -> TensorDict:
+        seen.append(len(batch))
+        return batch
+
+    with TableReplayBuffer(
+        client, "transitions", 16, transform=Compose(rename), collate_fn=collate, write=TRANSITION
+    ) as buffer:
+        buffer.append_transform(scale).insert_transform(0, RewardScaling(0.0, 3.0, in_keys=[("next", "reward")]))
+        buffer.extend(renamed)
+        buffer.end_trajectories()
+        buffer.flush()
+        sample = buffer.sample()
+        whole = buffer[:]
+        state = buffer.state_dict()
+        buffer.load_state_dict(state)
+        with pytest.raises(ConfigError, match="data and priorities are the server's"):
+            buffer.load_state_dict({"_storage": 1})
+    assert seen == [16, 60]
+    assert "observation" not in sample.keys()
+    assert torch.equal(sample["twice"], sample["state"] * 2)
+    assert set(whole["next", "reward"].ravel().tolist()) == {3.0}
+    plain = TableReplayBuffer(client, "transitions")[:]
+    assert sorted(map(tuple, plain["observation"].tolist())) == sorted(map(tuple, data["observation"].tolist()))
+
+
+def test_a_multi_step_transform_keeps_every_transition(client: rlds2reverb.Client) -> None:
+    (data,) = collected(cartpole(), 60, 60)
+    later = MultiStepTransform(n_steps=3, gamma=0.9)
+    theirs = TensorDictReplayBuffer(storage=LazyTensorStorage(1000), transform=later)
+    theirs.extend(data)
+    stored = theirs._storage[:]
+    with TableReplayBuffer(
+        client,
+        "transitions",
+        8,
+        write={
+            "view": "transition",
+            "transform": {"drop": ["steps_to_next_obs", "nonterminal", "gamma", "next/original_reward"]},
+        },
+    ) as buffer:
+        buffer.extend(stored)
+    ours = TableReplayBuffer(client, "transitions")[:]
+    assert len(ours) == len(stored)
+    keys = ("observation", ("next", "observation"), ("next", "reward"))
+
+    def told(data: TensorDict) -> list[tuple[float, ...]]:
+        return sorted(tuple(torch.cat([row[key].ravel() for key in keys]).tolist()) for row in data.unbind(0))
+
+    assert told(ours) == told(stored)
+
+
+def test_reading_by_index(client: rlds2reverb.Client) -> None:
+    (data,) = collected(cartpole(), 50, 50)
+    with TableReplayBuffer(client, "transitions", 8, write=TRANSITION) as buffer:
+        with pytest.raises(SourceError, match="holds no items"):
+            buffer[:]
+        buffer.extend(data)
+        buffer.end_trajectories()
+        buffer.flush()
+        assert len(buffer) == len(buffer[:]) == 50
+        assert buffer[:10].shape == (10,)
+        assert buffer[3].shape == ()
+        assert buffer["next", "reward"].shape == (50, 1)
+        for change in (lambda: buffer.set_at(0, data[0]), lambda: buffer.__setitem__(0, data[0])):
+            with pytest.raises(ConfigError, match="items do not change"):
+                change()
+        buffer.empty()
+        assert len(buffer) == 0
+
+
+def test_a_trainers_hook_writes_and_samples(client: rlds2reverb.Client) -> None:
+    with TableReplayBuffer(client, "transitions", 16, write=TRANSITION) as buffer:
+        hook = ReplayBufferTrainer(buffer, batch_size=16)
+        for data in collected(cartpole(), 50, 200):
+            hook.extend(data)
+        buffer.flush()
+        assert hook.sample(TensorDict({}, [])).shape == (16,)
+
+
+def test_a_collector_writes_into_the_buffer_itself(client: rlds2reverb.Client) -> None:
+    env = cartpole()
+    with TableReplayBuffer(client, "transitions", 16, write=TRANSITION) as buffer:
+        collector = Collector(env, env.rand_action, frames_per_batch=50, total_frames=200, replay_buffer=buffer)
+        for data in collector:
+            assert data is None
+        collector.shutdown()
+    assert client.server_info().tables["transitions"].current_size == 200
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (TensorDict({}, []), "a single step; add"),
+        ([], "empty list"),
+        ((1, 2), "a table's columns have names"),
+        ("text", "expected a TensorDict, a dict of arrays"),
+        ([3], "a step that is a int"),
+        ({"observation": torch.zeros(3, 4)}, 'no key "action"'),
+    ],
+)
+def test_what_is_no_steps_is_refused(client: rlds2reverb.Client, data: Any, match: str) -> None:
+    with (
+        TableReplayBuffer(client, "transitions", 16, write=TRANSITION) as buffer,
+        pytest.raises(ConfigError, match=match),
+    ):
+        buffer.extend(data)
+
+
+def test_steps_that_do_not_fit_the_table_are_refused_with_the_column(client: rlds2reverb.Client) -> None:
+    (data,) = collected(cartpole(), 30, 30)
+    with TableReplayBuffer(client, "transitions", 16, write=TRANSITION) as buffer:
+        with pytest.raises(ConfigError, match='field "log_prob" is in no item'):
+            buffer.extend(data.clone().set("log_prob", torch.zeros(30)))
+        with pytest.raises(TypeError, match='did you mean "view"'):
+            TableReplayBuffer(client, "transitions", write={"veiw": "transition"})
+
+
+def test_an_error_in_the_block_stores_what_had_ended_and_nothing_half(client: rlds2reverb.Client) -> None:
+    (data,) = collected(cartpole(), 60, 60)
+    ended = int(data["next", "done"].nonzero()[-1][0]) + 1
+    with pytest.raises(ZeroDivisionError), TableReplayBuffer(client, "transitions", 16, write=TRANSITION) as buffer:
+        buffer.extend(data)
+        _ = 1 / 0
+    assert client.server_info().tables["transitions"].current_size == ended
