@@ -30,14 +30,14 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.keywords import make_options, takes_options
-from rlds2reverb.learner.batch import Batch
+from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.joining import Batches
 from rlds2reverb.learner.options import SampleKeywords, SampleOptions
 from rlds2reverb.learner.recording import WriteOptions
 from rlds2reverb.learner.writer import EpisodeWriter
 from rlds2reverb.servers.keys import check_priorities
 from rlds2reverb.servers.tables import table_of
-from rlds2reverb.specs import Nest, map_leaves
+from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -99,7 +99,9 @@ def tensordict_of(batch: Batch, layout: Layout = Layout()) -> Any:
         sizes, shaped = transitions.valid.shape, columns
         shaped["collector"]["mask"] = transitions.valid
     device = torch.device("cpu" if layout.device is None else layout.device)
-    return TensorDict(map_leaves(lambda leaf: _leaf(leaf, device, len(sizes)), shaped), batch_size=sizes, device=device)
+    leaves = map_leaves(lambda leaf: _leaf(leaf, device, len(sizes)), shaped)
+    names = (None, "time")[: len(sizes)]  # as TorchRL's environments and collectors name the axis of time
+    return TensorDict(leaves, batch_size=sizes, device=device, names=names if len(sizes) > 1 else None)
 
 
 def tensordicts(sampled: Iterable[Batch], layout: Layout = Layout()) -> Iterator[Any]:
@@ -165,6 +167,63 @@ def _leaf(leaf: Array, device: Any, axes: int) -> Any:
             f"TED: a column of text {list(leaf.shape[axes:])} per transition; TorchRL takes one text each"
         )
     return NonTensorStack.from_list(leaf.tolist())
+
+
+def composite_of(signature: Nest, layout: Layout = Layout()) -> Any:
+    """The Composite spec of a transition of a table: what `tensordict_of` gives of each, without sizes of batches; needs torchrl.
+
+    Bounds in the signature, of observations and actions, become Bounded, or Categorical of whole numbers from 0; all else is Unbounded. The
+    keys of a batch, "collector" and "index", are not in it.
+
+    Args:
+      signature: of the table: `client.server_info().tables["replay"].signature`.
+      layout: as of the TensorDicts.
+
+    Raises:
+      ConfigError: as `tensordict_of`.
+    """
+    with needing("specs of TorchRL", "torchrl", ModuleNotFoundError):
+        from torchrl.data import Bounded, Categorical, Composite, NonTensor, Unbounded
+    specs: dict[str, ArraySpec] = flatten(signature)
+    zeros = map_leaves(_zeros_of, signature)
+    nothing = np.zeros(1)
+    data = tensordict_of(Batch(zeros, BatchInfo(np.zeros(1, np.uint64), nothing, nothing, nothing, nothing)), layout)
+    composite = Composite(shape=())
+    for key, leaf in data.exclude("collector", "index").items(include_nested=True, leaves_only=True):
+        path = key if isinstance(key, str) else "/".join(key)
+        if not isinstance(leaf, torch.Tensor):
+            composite[key] = NonTensor(shape=())
+            continue
+        shape, spec = leaf.shape[data.ndim :], specs.get(path)
+        low, high = (
+            (None, None) if spec is None else (_bound_of(spec, bound, shape) for bound in (spec.minimum, spec.maximum))
+        )
+        if low is None or high is None:
+            composite[key] = Unbounded(shape=shape, dtype=leaf.dtype)
+        elif not shape and leaf.dtype == torch.int64 and low == 0:
+            composite[key] = Categorical(int(high) + 1, shape=shape, dtype=leaf.dtype)
+        else:
+            low, high = (torch.as_tensor(bound, dtype=leaf.dtype) for bound in (low, high))
+            composite[key] = Bounded(low, high, shape=shape, dtype=leaf.dtype)
+    return composite
+
+
+def _bound_of(spec: ArraySpec, bound: Any, shape: tuple[int, ...]) -> Array | None:
+    """A bound of a row, whose shape is what the spec's ends with; None without one. The spec's own may have one bound for each row."""
+    if bound is None:
+        return None
+    rows = len(spec.shape) - len(shape)
+    sizes = [1 if size is None or at < rows else size for at, size in enumerate(spec.shape)]
+    whole = np.asarray(bound) if np.ndim(bound) > len(shape) else np.broadcast_to(bound, sizes)
+    return np.array(whole[(0,) * rows])
+
+
+def _zeros_of(spec: ArraySpec) -> Array:
+    """[1, ...]: three rows where a size is free, since an item of two is a single transition."""
+    zeros = np.zeros((1, *(3 if size is None else size for size in spec.shape)), spec.dtype)
+    if spec.dtype == object:
+        zeros[...] = b""
+    return zeros
 
 
 class TableReplayBuffer:
@@ -236,6 +295,18 @@ class TableReplayBuffer:
         """TensorDicts, until the samples end. Raises as `sample` does otherwise."""
         while (batch := self._open_sampler().next_batch()) is not None:
             yield self._present(tensordict_of(batch, self._layout))
+
+    @property
+    def spec(self) -> Any:
+        """The Composite spec of a transition, see `composite_of`; asks the server.
+
+        Raises:
+          ConfigError: the table has no signature, or no such items as `tensordict_of` takes.
+        """
+        signature = table_of(self._client.server_info(), self._table).signature
+        if signature is None:
+            raise ConfigError(f'table "{self._table}" has no signature; look at buffer.sample()')
+        return composite_of(signature, self._layout)
 
     @property
     def batch_size(self) -> int:
@@ -537,4 +608,4 @@ def _array_of(leaf: Any) -> Array:
     return flat.reshape(texts.shape)
 
 
-__all__ = ["Layout", "TableReplayBuffer", "tensordict_of", "tensordicts"]
+__all__ = ["Layout", "TableReplayBuffer", "composite_of", "tensordict_of", "tensordicts"]

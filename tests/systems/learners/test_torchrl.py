@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,17 +12,18 @@ import pytest
 import torch
 from tensordict import TensorDict
 from tensordict.nn import NormalParamExtractor, TensorDictModule, TensorDictSequential
-from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
+from torchrl.data import Bounded, Categorical, LazyTensorStorage, SliceSampler, TensorDictReplayBuffer, Unbounded
 from torchrl.modules import MLP, ProbabilisticActor, QValueActor, TanhNormal, ValueOperator
 from torchrl.objectives import DQNLoss, SACLoss
 from torchrl.trainers import ReplayBufferTrainer
 
 import rlds2reverb
 from rlds2reverb.adapters import torchrl
-from rlds2reverb.adapters.torchrl import Layout, TableReplayBuffer, tensordict_of, tensordicts
+from rlds2reverb.adapters.torchrl import Layout, TableReplayBuffer, composite_of, tensordict_of, tensordicts
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.batch import Batch, BatchInfo
+from rlds2reverb.specs import ArraySpec
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
 from tests.systems.learners.conftest import StartServer
 from tests.systems.learners.servers import numbers, signature_of
@@ -291,6 +293,38 @@ def test_it_ends_with_its_samples_and_tells_of_each(client: rlds2reverb.Client) 
             buffer.sample()
     with client.sample("transitions", 4, samples=8) as sampler:
         assert [len(tensordict) for tensordict in tensordicts(sampler)] == [4, 4]
+
+
+# Specs.
+
+
+@pytest.mark.parametrize("table", ["transitions", "two_step_cartpole", "sequences", "slices"])
+@pytest.mark.parametrize("layout", ["flat", "slices"])
+def test_the_spec_of_a_table_is_that_of_its_samples(client: rlds2reverb.Client, table: str, layout: str) -> None:
+    with TableReplayBuffer(client, table, 16, layout=Layout(layout)) as buffer:
+        spec, data = buffer.spec, buffer.sample()
+    rows = data.exclude("collector", "index").reshape(-1)
+    assert set(spec.keys(True, True)) == set(rows.keys(True, True))
+    assert all(spec.is_in(row) for row in rows.unbind(0))
+    assert data.names == ([None, "time"] if data.ndim == 2 else [None])
+
+
+def test_bounds_of_a_signature_become_those_of_the_spec() -> None:
+    numbers = {
+        name: ArraySpec((), np.dtype(kind))
+        for name, kind in {"reward": "f4", "is_last": "?", "is_terminal": "?"}.items()
+    }
+    step = {
+        **numbers,
+        "observation": ArraySpec((3,), np.dtype("f4"), minimum=-1.0, maximum=np.array([1.0, 2.0, 3.0])),
+        "action": ArraySpec((), np.dtype("i8"), minimum=0, maximum=4),
+    }
+    rows = {name: replace(spec, shape=(None, *spec.shape)) for name, spec in step.items()}
+    spec = composite_of(rows)
+    assert spec["action"] == Categorical(5, shape=(), dtype=torch.int64)
+    assert spec["observation"] == Bounded(-torch.ones(3), torch.tensor([1.0, 2, 3]), shape=(3,), dtype=torch.float32)
+    assert spec["next", "reward"] == Unbounded(shape=(1,), dtype=torch.float32)
+    assert spec.rand().keys(True, True)
 
 
 # Losses.

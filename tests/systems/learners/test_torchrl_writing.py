@@ -148,7 +148,7 @@ def test_transforms_of_batches_and_their_inverses_when_writing(client: rlds2reve
         with pytest.raises(ConfigError, match="data and priorities are the server's"):
             buffer.load_state_dict({"_storage": 1})
     assert seen == [16, 60]
-    assert "observation" not in sample.keys()
+    assert "observation" not in sample
     assert torch.equal(sample["twice"], sample["state"] * 2)
     assert set(whole["next", "reward"].ravel().tolist()) == {3.0}
     plain = TableReplayBuffer(client, "transitions")[:]
