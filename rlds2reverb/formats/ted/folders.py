@@ -351,6 +351,11 @@ class Leaf:
         return self.stored[:] if self.shape else np.asarray(self.stored.reshape(1)[:].reshape(()))
 
 
+def read_numbers(path: Path, dtype: str, shape: list[int]) -> Array:
+    """All values of a file of raw bytes, of a dtype by torch's name. Raises `SourceError` if it has another size, or cannot be read."""
+    return _make_leaf(path, dtype, shape).read()
+
+
 def leaf_of(values: Array) -> Leaf:
     """A leaf of values in memory."""
     held = values.view(np.uint8) if values.dtype == bool else values

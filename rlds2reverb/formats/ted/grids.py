@@ -34,11 +34,12 @@ _BLOCK_BYTES = 1 << 20  # read at once in the search for the last row that was w
 
 @dataclass(frozen=True)
 class StorageLayout:
-    """A storage, its keys as its items have them, and where its steps lie."""
+    """A storage, its keys as its items have them, and where its steps lie. `counts_items` says that it counts whole trajectories, not steps."""
 
     folder: Folder
     leaves: Mapping[str, Leaf]
     grid: StorageGrid
+    counts_items: bool
     notices: tuple[Notice, ...]
 
 
@@ -71,7 +72,7 @@ def lay_out(
         holds_trajectories, notice = _choose_in_one_dimension(name, leaves, written, options)
         if holds_trajectories:
             folder, leaves = _spread_items(name, folder, leaves)
-        rows = written
+        rows, counted_items = written, holds_trajectories
     else:
         counts_items = _counts_items(name, folder.batch, length, cursor)
         holds_trajectories, notice = _choose_in_more_dimensions(name, folder, leaves, written, counts_items, options)
@@ -85,7 +86,7 @@ def lay_out(
         notices += padding
     else:
         grid = _grid_of_steps(name, folder, rows, cursor)
-    return StorageLayout(folder, leaves, grid, tuple(notices))
+    return StorageLayout(folder, leaves, grid, counted_items, tuple(notices))
 
 
 _STEP_TYPE = "step_type"

@@ -11,6 +11,7 @@ is not in the file (the next row is the first observation of the next trajectory
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from rlds2reverb.formats.agreement import agree, look_at
 from rlds2reverb.formats.paths import by_number
 from rlds2reverb.formats.recordings import BrokenEpisode, refuse_broken
 from rlds2reverb.formats.ted.keys import DONES, NEXT, REWARD, ROWS, TedOptions, id_key, last_part, rename_keys
+from rlds2reverb.formats.ted.sampler import PRIORITY, Priorities
 from rlds2reverb.formats.ted.trajectories import check_ids, final_lost, ids_return, no_end, overwritten
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import counted
@@ -67,8 +69,10 @@ class _GroupLook(NamedTuple):
 class H5Trajectories:
     """The trajectories of a file."""
 
-    def __init__(self, name: str, path: Path, options: TedOptions) -> None:
+    def __init__(self, name: str, path: Path, options: TedOptions, priorities: Priorities | None = None) -> None:
+        self._priorities = priorities
         self._name, self._path, self._options = name, path, options
+        self.priorities_of: dict[str, Array] = {}
         self._moved: dict[str, tuple[int, int]] = {}
         self._held: list[tuple[str, int]] = []
         if options.trajectories == ROWS:
@@ -103,6 +107,8 @@ class H5Trajectories:
             recorded, begins, stopped = groups, groups[:1], groups[-1:]
         else:
             recorded, begins, stopped = self._select_recorded(file, groups, rows, rows if is_full else shift)
+        if self._priorities is not None:
+            self._add_priorities(file, groups, [int(size) for size in sizes], shift if is_full else 0)
         self.segments, lost = self._divide(file, recorded)
         # `shift` behind the first row of a full ring says that older rows were overwritten there.
         oldest = set(begins) if is_full and 0 < shift < rows else set()
@@ -122,6 +128,20 @@ class H5Trajectories:
         notices += overwritten(len(self.segments) - len(whole), drop)
         self.segments = whole if drop else self.segments
         self.notices = (*self.notices_of_keys, *notices, *lost)
+
+    def _add_priorities(self, file: h5py.File, groups: list[str], sizes: list[int], shift: int) -> None:
+        """Adds the column of a sampler's priorities. Groups are the rows of the storage, column by column, the oldest first."""
+        assert self._priorities is not None
+        lengths = [len(hdf5.HdfColumn(file, f"{group}/{self.paths[self.rows_key]}", self.rows_key)) for group in groups]
+        rows, columns = (sizes[0], math.prod(sizes[1:])) if sizes[0] > 0 else (sum(lengths), 1)
+        ordered = self._priorities.of_columns(self._name, rows, columns, shift)
+        if len(ordered) != sum(lengths):
+            raise SourceError(
+                f"{self._path}: has {counted(sum(lengths), 'step')}; expected {len(ordered):,}, as _storage_shape says; priorities=drop reads it without the "
+                "priorities of the sampler"
+            )
+        self.priorities_of = dict(zip(groups, np.split(ordered, np.cumsum(lengths)[:-1])))
+        self.steps[PRIORITY] = ArraySpec((), ordered.dtype)
 
     def _set_keys(self, file: h5py.File, groups: list[str]) -> None:
         """The keys and their specs, of several groups (`agreement`)."""
@@ -243,6 +263,8 @@ class _H5Rows:
 
     def step(self, key: str, number: int) -> Array:
         segment = self._of.segments[number]
+        if key == PRIORITY and self._of.priorities_of:
+            return self._of.priorities_of[segment.group][segment.steps]
         rows = self._read(key, segment.group, segment.steps, self._of.steps[key])
         if segment.stop is not None and len(rows) != segment.stop - segment.start:
             raise BrokenEpisode(

@@ -38,6 +38,7 @@ class TedOptions:
       trajectories: "" for ids if there are any, else end flags; "ids", "done", "rows", or the key of ids.
       next: "last" takes the last row of `next` only, "check" refuses trajectories in which other rows differ from the following
         observation, "keep" makes columns of it, "drop" reads the data as without `next`.
+      keeps_priorities: whether what a prioritised sampler dumped becomes a column.
       cursor: where the writer of a full ring would write next; None to read that from its files.
       drop_incomplete: leaves out trajectories whose beginning or end was not recorded.
       buffer: the number of one in an ensemble; None for all.
@@ -49,6 +50,7 @@ class TedOptions:
     """
 
     trajectories: str = ""
+    keeps_priorities: bool = True
     next: str = LAST
     cursor: int | None = None
     drop_incomplete: bool = False

@@ -39,11 +39,12 @@ from rlds2reverb.formats.buckets import canonical
 from rlds2reverb.formats.options import Parse, one_of, whole_number, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, parse_source_name, read_each
 from rlds2reverb.formats.rows import LAST_STEPS, MARK, step_specs, steps, unread_of, with_last, zero_row
-from rlds2reverb.formats.source import Source
-from rlds2reverb.formats.ted.folders import META, as_metadata, read_folder, read_pytree
+from rlds2reverb.formats.source import About, Source
+from rlds2reverb.formats.ted.folders import META, as_metadata, leaf_of, read_folder, read_pytree
 from rlds2reverb.formats.ted.grids import is_of_atari, lay_out, unpack_atari
 from rlds2reverb.formats.ted.h5 import H5Trajectories
 from rlds2reverb.formats.ted.keys import CHECK, DROP, KEEP, LAST, NEXT, TedOptions, last_part, rename_keys
+from rlds2reverb.formats.ted.sampler import PRIORITY, SAMPLER, Priorities, read_priorities
 from rlds2reverb.formats.ted.trajectories import (
     FlatTrajectories,
     RingTrajectories,
@@ -78,13 +79,19 @@ _OPTIONS: dict[str, Parse] = {
     "cursor": whole_number,
     "incomplete": one_of(keep=False, drop=True),
     "buffer": whole_number,
+    "priorities": one_of(keep=True, drop=False),
     "done_means": one_of(terminal=True, timeout=False),
     "items": one_of(steps=False, trajectories=True),
     "last_step": words(*LAST_STEPS),
     **SPEC_OPTIONS,
     **dict.fromkeys(_NAMED, lambda text: tuple(map(_key, text.split("+")))),
 }
-_FIELDS = {"incomplete": "drop_incomplete", "done_means": "done_is_terminal", "items": "holds_trajectories"}
+_FIELDS = {
+    "incomplete": "drop_incomplete",
+    "done_means": "done_is_terminal",
+    "items": "holds_trajectories",
+    "priorities": "keeps_priorities",
+}
 """Option -> its name in `TedOptions`, where that differs."""
 
 
@@ -100,18 +107,25 @@ def open_ted(text: str) -> Source:
     options = TedOptions(**chosen, names=names)
     root = request.files.pin(request.path)
     places = _find_buffers(root)
-    for _, writer_folder in places:  # it lies beside a storage that is named itself, and belongs to the dataset
-        if writer_folder is not None and not writer_folder.is_relative_to(root) and writer_folder.is_dir():
-            request.files.pin(writer_folder)
+    for _, writer_folder in places:  # they lie beside a storage that is named itself, and belong to the dataset
+        for beside in (writer_folder, _sampler_folder(writer_folder)):
+            if beside is not None and not beside.is_relative_to(root) and beside.is_dir():
+                request.files.pin(beside)
     if options.buffer is not None:
         if options.buffer >= len(places):
             raise SourceError(f"{name}: buffer {options.buffer}: there are {len(places):,}, from 0")
         places = [places[options.buffer]]
-    buffers = [_open_buffer(name, storage, writer, options) for storage, writer in places]
+    buffers, abouts = [], []
+    for storage, writer in places:
+        sampler = _sampler_folder(writer) if options.keeps_priorities else None
+        priorities = None if sampler is None else read_priorities(sampler)
+        buffers.append(_open_buffer(name, storage, writer, options, priorities))
+        abouts.append(About() if priorities is None else About.of("ted", priorities.facts))
     request.files.restrict_to_looked()
     # Trajectories of each buffer count from 0, so that one of several has a place of its own.
     dataset = "" if options.buffer is None else canonical(places[0][0])
-    return request.make_source(TedRecordings(name, buffers, options), dataset)
+    about = abouts[0] if abouts and all(other == abouts[0] for other in abouts) else About()
+    return request.make_source(TedRecordings(name, buffers, options, about), dataset)
 
 
 _STORAGE, _WRITER = "storage", "writer"
@@ -137,6 +151,13 @@ def _find_buffers(path: Path) -> list[tuple[Path, Path | None]]:
     return _list_members(path, None)
 
 
+def _sampler_folder(writer: Path | None) -> Path | None:
+    """The folder that the sampler beside a writer would have been dumped to."""
+    if writer is None:
+        return None
+    return writer.parent / SAMPLER if writer.name == _WRITER else writer.parent.parent / SAMPLER / writer.name
+
+
 def _list_members(storage: Path, writer: Path | None) -> list[tuple[Path, Path | None]]:
     if any((storage / name).exists() for name in (META, _STORAGE_METADATA, _CHECKPOINT)):
         return [(storage, writer)]
@@ -152,11 +173,13 @@ def _list_members(storage: Path, writer: Path | None) -> list[tuple[Path, Path |
     return [(storage / str(number), None if writer is None else writer / str(number)) for number in numbers]
 
 
-def _open_buffer(name: str, storage: Path, writer_folder: Path | None, options: TedOptions) -> Trajectories:
+def _open_buffer(
+    name: str, storage: Path, writer_folder: Path | None, options: TedOptions, priorities: Priorities | None
+) -> Trajectories:
     is_folder = not storage.is_file()
     if not is_folder or ((storage / _CHECKPOINT).is_file() and not (storage / META).exists()):
         _refuse_for_compact(name, options)
-        return H5Trajectories(name, storage / _CHECKPOINT if is_folder else storage, options)
+        return H5Trajectories(name, storage / _CHECKPOINT if is_folder else storage, options, priorities)
     if options.spec_from != MOST:
         raise SourceError(f"{name}: spec_from: only the H5 form has keys for each trajectory; leave the option out")
     about: dict[str, Any] = {}
@@ -172,9 +195,13 @@ def _open_buffer(name: str, storage: Path, writer_folder: Path | None, options: 
     if is_of_atari(folder):
         folder, about["len"], writer = unpack_atari(name, folder)
     leaves = rename_keys(name, folder.leaves, options.names)
+    if priorities is not None and PRIORITY in leaves:
+        raise SourceError(
+            f'{name}: a key "{PRIORITY}" stands beside the priorities of the sampler; priorities=drop leaves those out'
+        )
     if is_flat(folder):
         _refuse_for_compact(name, options)
-        return FlatTrajectories(name, folder, leaves, about.get("len"), options)
+        return FlatTrajectories(name, folder, leaves, about.get("len"), options, priorities)
     if not folder.batch:
         raise SourceError(
             f"{name}: {storage}: a TensorDict without a batch size; expected one of [steps] or [batch, time]"
@@ -188,8 +215,12 @@ def _open_buffer(name: str, storage: Path, writer_folder: Path | None, options: 
     cursor = cursor if type(cursor) is int and cursor >= 0 else None
     layout = lay_out(name, folder, leaves, about.get("len"), cursor, options)
     grid, written = layout.grid, writer.get("write_count", 0)
+    leaves = dict(layout.leaves)
+    if priorities is not None:
+        of_rows = priorities.of_rows(name, layout.folder.batch, layout.counts_items)
+        leaves[PRIORITY] = leaf_of(of_rows)
     cut_start = grid.first > 0 or (type(written) is int and grid.time_first and written > grid.held == grid.rows)
-    return RingTrajectories(name, layout.folder, layout.leaves, grid, options, cut_start, layout.notices)
+    return RingTrajectories(name, layout.folder, leaves, grid, options, cut_start, layout.notices)
 
 
 def _refuse_for_compact(name: str, options: TedOptions) -> None:
@@ -207,14 +238,17 @@ def _refuse_for_compact(name: str, options: TedOptions) -> None:
 
 
 _ID = "trajectory_id"
+_OF_SAMPLER = f"the column {PRIORITY} has the priorities of the PrioritizedSampler; priority={PRIORITY} of a view gives them to its items, priorities=drop leaves them out"
 _LOOKED_AT = 32  # trajectories, and steps of each, in which `next` is compared with the following observation
 
 
 class TedRecordings(Recordings):
     """The trajectories of one or several buffers with the same columns, one buffer after the other."""
 
-    def __init__(self, name: str, buffers: Sequence[Trajectories], options: TedOptions) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, buffers: Sequence[Trajectories], options: TedOptions, about: About | None = None
+    ) -> None:
+        self.name, self._about = name, about or About()
         self._buffers = [_BufferColumns(name, buffer, options) for buffer in buffers]
         self._starts = [0, *accumulate(buffer.count for buffer in self._buffers)]
         self._spec, self._metadata_spec = self._buffers[0].spec(), self._buffers[0].metadata_spec()
@@ -228,6 +262,10 @@ class TedRecordings(Recordings):
     @property
     def count(self) -> int:
         return self._starts[-1]
+
+    @property
+    def about(self) -> About:
+        return self._about
 
     @cached_property
     def notices(self) -> tuple[Notice, ...]:
@@ -337,7 +375,8 @@ class _BufferColumns:
         self._guesses.append(note("keys", text))
 
     def notices(self) -> tuple[Notice, ...]:
-        return (*self._held.notices, *self._guesses, *self._next_notices(), *self._last_notices())
+        priorities = (note("priorities", _OF_SAMPLER),) if PRIORITY in self._held.steps else ()
+        return (*self._held.notices, *self._guesses, *priorities, *self._next_notices(), *self._last_notices())
 
     def _next_notices(self) -> tuple[Notice, ...]:
         """Compares `next` with the next step in a sample of steps; MultiStep, for example, puts a later observation there."""

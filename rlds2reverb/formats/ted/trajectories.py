@@ -37,6 +37,7 @@ from rlds2reverb.formats.ted.keys import (
     id_key,
     last_part,
 )
+from rlds2reverb.formats.ted.sampler import PRIORITY, Priorities
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import counted, shortened
 
@@ -485,7 +486,13 @@ class FlatTrajectories(_FileTrajectories):
     """The trajectories of a buffer in the Flat or the Nested form; `valid` steps of all columns were recorded, if that is known."""
 
     def __init__(
-        self, name: str, folder: Folder, leaves: Mapping[str, Leaf], valid: int | None, options: TedOptions
+        self,
+        name: str,
+        folder: Folder,
+        leaves: Mapping[str, Leaf],
+        valid: int | None,
+        options: TedOptions,
+        priorities: Priorities | None = None,
     ) -> None:
         self._name, self._options = name, options
         self.columns, self.rows, shift, is_full = self._read_form(folder)
@@ -494,6 +501,11 @@ class FlatTrajectories(_FileTrajectories):
             (NEXT + key if last_part(key) in DONES | {REWARD} else key): leaf for key, leaf in leaves.items()
         }
         steps = self._count = self.columns * self.rows
+        if priorities is not None:
+            # The sampler's are in the order of the storage, [rows, columns]; here the oldest step of each column comes first.
+            self._leaves[PRIORITY] = leaf_of(
+                priorities.of_columns(name, self.rows, self.columns, shift if is_full else 0)
+            )
         done = self._leaves.get(f"{NEXT}done")
         if done is None or done.dtype != bool or done.shape not in ((steps,), (steps, 1)):
             raise SourceError(f'{name}: expected a key "done" of {counted(steps, "step")}, as _storage_shape says')

@@ -8,6 +8,7 @@
 | `is_terminal`, `is_last` | `next.terminated`, `next.truncated`, `next.done`, each [1] |
 | `discount` | `discount`, a number as [1] |
 | a column `next/...` | the same key |
+| `sampler_priority`, or the column that `priorities=` names | the sum tree of a PrioritizedSampler, beside the storage |
 | any other column | the same key, at the root and under `next`; at the root only where `steps=` names it |
 | the number of the episode | `collector.traj_ids` |
 
@@ -19,9 +20,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -47,9 +49,11 @@ from rlds2reverb.formats.destination import (
     LAST_ROW,
     Content,
     Destination,
+    Encode,
     Loss,
     Sink,
     State,
+    UnfitEpisode,
     are_equal,
     made_flags,
     place_named,
@@ -59,6 +63,7 @@ from rlds2reverb.formats.options import Parse, at_least_one, escape_text, one_of
 from rlds2reverb.formats.rows import zero_row
 from rlds2reverb.formats.ted import LOSSES
 from rlds2reverb.formats.ted.keys import NAMES, NEXT, TRAJECTORY_IDS
+from rlds2reverb.formats.ted.sampler import FACTS, PRIORITY, SAMPLER, SUM_TREE, finish_sampler, tree_of
 from rlds2reverb.specs import ArraySpec, nested
 
 _H5, _MEMMAP = "h5", "memmap"
@@ -107,10 +112,38 @@ class TedDestination(Destination):
         unknown = sorted(self._options.steps - set(content.columns))
         if unknown:
             raise ConfigError(f'{self.name}: steps: no column "{unknown[0]}"; there are: {", ".join(content.columns)}')
+        self._check_column(content)
         keys, losses = keys_of(content, self._options)
         if not any(is_under(key.path, OBSERVATION) for key in keys):
             raise ConfigError(f"{self.name}: no observation of {content.source} is a tensor")
         return losses
+
+    def _check_column(self, content: Content) -> None:
+        path = self._options.priorities_of(content)
+        if not path:
+            given = [name for name in FACTS[:3] if getattr(self._options, name) is not None]
+            if given:
+                raise ConfigError(
+                    f"{self.name}: {given[0]}: {content.source} has no column {PRIORITY}; name one by priorities=COLUMN"
+                )
+            return
+        if path not in content.columns:
+            raise ConfigError(f'{self.name}: priorities: no column "{path}"; there are: {", ".join(content.columns)}')
+        spec = content.columns[path]
+        if spec.shape not in ((), (1,)) or spec.dtype.kind not in "fiu":
+            raise ConfigError(f"{self.name}: priorities: {path} is {spec}; expected one number for each step")
+        if self.path.suffix == ".h5":
+            raise ConfigError(
+                f"{self.name}: an H5 file has no place for the priorities of {path}: write a folder, or drop the column"
+            )
+
+    def encoder(self, content: Content) -> Encode:
+        path = self._options.priorities_of(content)
+        check: Encode = partial(_check_priorities, path)
+        return check if path else super().encoder(content)
+
+    def kept_facts(self, content: Content) -> Collection[str]:
+        return FACTS if content.about.system == "ted" and self._options.priorities_of(content) else ()
 
     @property
     def least_rows(self) -> int:
@@ -123,10 +156,11 @@ class TedDestination(Destination):
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
         keys, _ = keys_of(content, self._options)
+        sampler = _SamplerColumn(self._options.priorities_of(content), self._options.facts_of(content))
         if not self._options.is_h5:
-            return _MemmapSink(work, keys, state, self._options)
+            return _MemmapSink(work, keys, state, self._options, sampler)
         inside = self.path.name if self.path.suffix == ".h5" else "storage/checkpoint.h5"
-        return _H5Sink(work, work / inside, keys, state, self._options)
+        return _H5Sink(work, work / inside, keys, state, self._options, sampler)
 
 
 def _columns(text: str) -> frozenset[str]:
@@ -135,12 +169,27 @@ def _columns(text: str) -> frozenset[str]:
     return frozenset(part.replace(".", "/") for part in text.split("+"))
 
 
+def _column(text: str) -> str:
+    if not text:
+        raise ValueError('expected a column, with "." for "/"')
+    return text.replace(".", "/")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise ValueError("expected a number of at least 0")
+    return value
+
+
 _OPTIONS: dict[str, Parse] = {
     "layout": one_of(h5=_H5, memmap=_MEMMAP),
     "steps": _columns,
     "discount": one_of(keep=True, drop=False),
     "compression": one_of(none=None, gzip="gzip", lzf="lzf"),
     "batch_size": at_least_one,
+    "priorities": _column,
+    **dict.fromkeys(FACTS[:3], _number),
 }
 
 
@@ -190,13 +239,29 @@ class TedKey:
 
 @dataclass(frozen=True)
 class TedWriteOptions:
-    """The parsed options; `steps` are columns whose last row means nothing, so that they stand at the root only."""
+    """The parsed options; `steps` are columns whose last row means nothing, so that they stand at the root only.
+
+    `priorities` names the column of a sampler's priorities, whose alpha, beta and eps are those of the source where they are None.
+    """
 
     is_h5: bool = True
     steps: frozenset[str] = frozenset()
     keeps_discount: bool = True
     compression: str | None = None
     batch_size: int = BATCH_SIZE
+    priorities: str = ""
+    alpha: float | None = None
+    beta: float | None = None
+    eps: float | None = None
+
+    def priorities_of(self, content: Content) -> str:
+        """The column that has the priorities of a sampler; "" for none."""
+        return self.priorities or (PRIORITY if PRIORITY in content.columns else "")
+
+    def facts_of(self, content: Content) -> dict[str, Any]:
+        """What the sampler says beside its priorities."""
+        own = {name: value for name in FACTS[:3] if (value := getattr(self, name)) is not None}
+        return {**(content.about.facts if content.about.system == "ted" else {}), **own}
 
 
 def keys_of(content: Content, options: TedWriteOptions) -> tuple[list[TedKey], list[Loss]]:
@@ -205,8 +270,9 @@ def keys_of(content: Content, options: TedWriteOptions) -> tuple[list[TedKey], l
     losses = [Loss("metadata", LOSSES["metadata"], f"metadata/{path}") for path in content.metadata]
     if IS_TERMINAL not in content.columns:
         losses.append(Loss("unknown_end", LOSSES["unknown_end"], IS_TERMINAL))
+    priorities = options.priorities_of(content)
     for path, spec in sorted(content.columns.items()):
-        if path in FLAGS:
+        if path in FLAGS or path == priorities:
             continue
         is_widened = options.is_h5 and spec.dtype == _BFLOAT16
         code = _loss_code(path, spec, content, options) or ("bfloat16" if is_widened else "")
@@ -248,6 +314,8 @@ def _losses_of(episode: Episode, keys: Sequence[TedKey]) -> Iterator[Loss]:
 
 def _loss_code(path: str, spec: ArraySpec, content: Content, options: TedWriteOptions) -> str:
     """The code of the loss; "" if the column can be written as it is."""
+    if path == PRIORITY:
+        return "name"  # the priorities of another column are the sampler's
     if path == DISCOUNT and not options.keeps_discount:
         return "discount"
     if spec.dtype.kind in "OSU":
@@ -309,6 +377,38 @@ class _GrowingColumn:
         return self.per_step * steps + self.per_episode * episodes
 
 
+def _check_priorities(path: str, episode: Episode) -> Episode:
+    """The episode; raises `UnfitEpisode` where a priority is negative or not finite."""
+    values = episode.columns[path][:-1].reshape(-1)
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(wrong):
+        step = int(wrong[0])
+        raise UnfitEpisode(path, f"step {step}: {values[step]} is no priority; expected finite numbers of at least 0")
+    return episode
+
+
+_TREE = f"{SAMPLER}/{SUM_TREE}"
+
+
+@dataclass(frozen=True)
+class _SamplerColumn:
+    """The column that has a sampler's priorities, "" for none, and the sampler's facts."""
+
+    path: str
+    facts: Mapping[str, Any]
+
+    def columns(self) -> dict[str, _GrowingColumn]:
+        return {_TREE: _GrowingColumn(_TREE, np.dtype(np.float64), ())} if self.path else {}
+
+    def rows(self, episode: Episode) -> dict[str, Array]:
+        """[T] what an episode adds to the sum tree."""
+        return {_TREE: tree_of(episode.columns[self.path][:-1].reshape(-1), self.facts)} if self.path else {}
+
+    def finish(self, work: Path, steps: int) -> None:
+        if self.path:
+            finish_sampler(work / SAMPLER, steps, self.facts)
+
+
 class _TedSink(ABC):
     """Writes columns to files of raw rows. Everything after the rows of the episodes and steps of the state is cut off.
 
@@ -317,9 +417,15 @@ class _TedSink(ABC):
     """
 
     def __init__(
-        self, work: Path, keys: Sequence[TedKey], columns: Mapping[str, _GrowingColumn], state: State | None
+        self,
+        work: Path,
+        keys: Sequence[TedKey],
+        columns: Mapping[str, _GrowingColumn],
+        state: State | None,
+        sampler: _SamplerColumn,
     ) -> None:
-        self._work, self._keys, self._columns = work, keys, columns
+        columns = {**columns, **sampler.columns()} if columns else columns
+        self._work, self._keys, self._columns, self._sampler = work, keys, columns, sampler
         begun = state or {"episodes": 0, "steps": 0}
         self._episodes, self._steps = begun["episodes"], begun["steps"]
         self._open: dict[str, BinaryIO] = {}
@@ -338,7 +444,7 @@ class _TedSink(ABC):
     def write(self, episode: Episode) -> Sequence[Loss]:
         """Writes an episode of at least two rows."""
         steps = len(episode) - 1
-        rows = self._rows(episode, steps)
+        rows = {**self._rows(episode, steps), **self._sampler.rows(episode)}
         for name, column in self._columns.items():
             ordered = np.ascontiguousarray(rows[name], column.dtype.newbyteorder("<"))
             self._open[name].write(byte_view(ordered))
@@ -358,13 +464,20 @@ class _TedSink(ABC):
 class _MemmapSink(_TedSink):
     """Writes the files of a memory-mapped TensorDict in place, in the folder of the buffer."""
 
-    def __init__(self, work: Path, keys: Sequence[TedKey], state: State | None, options: TedWriteOptions) -> None:
+    def __init__(
+        self,
+        work: Path,
+        keys: Sequence[TedKey],
+        state: State | None,
+        options: TedWriteOptions,
+        sampler: _SamplerColumn,
+    ) -> None:
         rows = [(IDS, _INT64, ()), *((key.name, key.spec.dtype, key.row) for key in keys)]
         rows += [(end, _BOOL, (1,)) for end in ENDS]
         both = {*ENDS, *(key.name for key in keys if key.is_observed)}
         rows += [(NEXT + name, dtype, row) for name, dtype, row in rows if name in both]
         columns = {name: _GrowingColumn(f"{_STORAGE}/{name}.memmap", dtype, row) for name, dtype, row in rows}
-        super().__init__(work, keys, columns, state)
+        super().__init__(work, keys, columns, state, sampler)
         self._batch_size = options.batch_size
 
     def _rows(self, episode: Episode, steps: int) -> Mapping[str, Array]:
@@ -389,10 +502,12 @@ class _MemmapSink(_TedSink):
                 "is_nested": False,
             }
             for name, column in self._columns.items()
+            if name != _TREE
         }
         _write_meta(self._work / _STORAGE, nested(leaves), self._steps)
         about = {"metadata": {}, "is_pytree": False, "len": self._steps}
         write_json(self._work / _STORAGE / "storage_metadata.json", about)
+        self._sampler.finish(self._work, self._steps)
         _write_buffer(self._work, self._steps, self._batch_size)
 
 
@@ -400,7 +515,13 @@ class _H5Sink(_TedSink):
     """Writes columns beside the H5 file, and the file from these at the end."""
 
     def __init__(
-        self, work: Path, file: Path, keys: Sequence[TedKey], state: State | None, options: TedWriteOptions
+        self,
+        work: Path,
+        file: Path,
+        keys: Sequence[TedKey],
+        state: State | None,
+        options: TedWriteOptions,
+        sampler: _SamplerColumn,
     ) -> None:
         rows: list[tuple[str, np.dtype[Any], tuple[int, ...], int]] = [(IDS, _INT64, (), 0)]
         rows += [(key.in_group, key.spec.dtype, key.row, int(key.is_observed)) for key in keys]
@@ -411,7 +532,7 @@ class _H5Sink(_TedSink):
         }
         columns[_LENGTHS] = _GrowingColumn(f"{_SPOOL}/{_LENGTHS}", _INT64, (), per_step=0, per_episode=1)
         self._is_done = state is not None and file.exists() and not (work / _SPOOL).exists()
-        super().__init__(work, keys, {} if self._is_done else columns, state)
+        super().__init__(work, keys, {} if self._is_done else columns, state, sampler)
         self._file, self._options = file, options
 
     def _rows(self, episode: Episode, steps: int) -> Mapping[str, Array]:
@@ -425,6 +546,7 @@ class _H5Sink(_TedSink):
             self._file.parent.mkdir(parents=True, exist_ok=True)
             with whole(self._file) as unfinished:
                 self._write_h5(unfinished)
+        self._sampler.finish(self._work, self._steps)
         if self._file.parent != self._work:
             _write_buffer(self._work, self._steps, self._options.batch_size)
         self.close()
@@ -433,6 +555,7 @@ class _H5Sink(_TedSink):
     def _write_h5(self, path: Path) -> None:
         rows = {name: self._mapped(column) for name, column in self._columns.items()}
         lengths = rows.pop(_LENGTHS)
+        rows.pop(_TREE, None)
         # As H5Split pads the numbers: TorchRL reads groups in the order of their names.
         width = math.ceil(math.log10(len(lengths)))
         form = {"is_full": True, "shift": self._steps, "_storage_shape": np.array([self._steps]), "_len": self._steps}
