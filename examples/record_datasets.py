@@ -1,7 +1,6 @@
 """Record the bundled RLDS datasets from real simulators.
 
-Steps Gymnasium environments and writes the episodes with the writers of TFDS itself
-(`rlds_base.build_info` for the features, `SequentialWriter` for the files):
+Steps Gymnasium environments in a `DataCollector`, which writes the episodes as a dataset of TFDS:
 
     python examples/record_datasets.py --output DIR [--only cartpole]
 
@@ -22,22 +21,20 @@ import argparse
 import dataclasses
 import importlib.metadata
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-import tensorflow_datasets as tfds
-from tensorflow_datasets.rlds import rlds_base
+
+from rlds2reverb.adapters.gymnasium import DataCollector, StepDataCallback
+from rlds2reverb.conversion.writer import DatasetWriter, dataset_writer
+from rlds2reverb.formats.source import About
 
 VERSION = "1.0.0"
-SPLIT = "train"
 
 Array = npt.NDArray[Any]
-
-Episode = dict[str, Any]
-"""One TFDS example: the episode metadata, and `steps`, a list of rows (dicts)."""
 
 Policy = Callable[[int, Array], Any]
 """(step index, observation) -> action."""
@@ -118,8 +115,6 @@ class Recording:
         episodes: number of episodes in the shipped dataset.
         first_seed: seed of episode 0; episode i uses `first_seed + i`, for simulator and policy.
         choose_policy: episode index -> policy factory (seed -> policy); its name goes into the metadata.
-        observation: TFDS feature of one observation.
-        action: TFDS feature of one action.
         simulators: distributions whose versions the description names.
         summary: what the dataset holds.
     """
@@ -128,8 +123,6 @@ class Recording:
     episodes: int
     first_seed: int
     choose_policy: Callable[[int], Callable[[int], Policy]]
-    observation: tfds.features.FeatureConnector
-    action: tfds.features.FeatureConnector
     simulators: tuple[str, ...]
     summary: str
 
@@ -140,8 +133,6 @@ RECORDINGS: dict[str, Recording] = {
         episodes=25,
         first_seed=1_000,
         choose_policy=cartpole_policy,
-        observation=tfds.features.Tensor(shape=(4,), dtype=np.float32),
-        action=tfds.features.Scalar(dtype=np.int64),
         simulators=("gymnasium",),
         summary=(
             "Gymnasium CartPole-v1. Each fifth episode is balanced by a proportional-derivative controller "
@@ -154,8 +145,6 @@ RECORDINGS: dict[str, Recording] = {
         episodes=4,
         first_seed=2_000,
         choose_policy=cheetah_policy,
-        observation=tfds.features.Tensor(shape=(17,), dtype=np.float32),
-        action=tfds.features.Tensor(shape=(6,), dtype=np.float32),
         simulators=("gymnasium", "mujoco"),
         summary=(
             "Gymnasium HalfCheetah-v5 (MuJoCo). The policy is not trained: an open-loop gait of one sine "
@@ -167,56 +156,45 @@ RECORDINGS: dict[str, Recording] = {
 }
 
 
-def row(observation: Array, action: Any, reward: float, discount: float) -> dict[str, Any]:
-    """Return one RLDS row, float numbers as float32, all three flags False."""
-    return {
-        "observation": np.asarray(observation, dtype=np.float32),
-        "action": action,
-        "reward": np.float32(reward),
-        "discount": np.float32(discount),
-        "is_first": False,
-        "is_last": False,
-        "is_terminal": False,
-    }
+class Rounded(StepDataCallback):
+    """Records observations and rewards as float32."""
+
+    def __call__(
+        self, env: Any, obs: Any, info: Any, *, action: Any = None, rew: Any = None, **ends: Any
+    ) -> dict[str, Any]:
+        reward = None if rew is None else np.float32(rew)
+        return super().__call__(env, np.asarray(obs, np.float32), info, action=action, rew=reward, **ends)
 
 
-def rollout(environment: gymnasium.Env[Any, Any], policy: Policy, seed: int) -> list[dict[str, Any]]:
-    """Play one episode from a seeded reset to its end; return its T + 1 rows (table: module docstring)."""
-    observation, _ = environment.reset(seed=seed)
-    rows: list[dict[str, Any]] = []
-    terminated = truncated = False
-    while not (terminated or truncated):
-        action = policy(len(rows), observation)
-        following, reward, terminated, truncated, _ = environment.step(action)
-        rows.append(row(observation, action, float(reward), 0.0 if terminated else 1.0))
-        observation = following
-    final = row(observation, np.zeros_like(action), 0.0, 0.0 if terminated else 1.0)
-    rows.append({**final, "is_last": True, "is_terminal": terminated})
-    rows[0]["is_first"] = True
-    return rows
+def record_episodes(recording: Recording, episodes: int, writer: DatasetWriter) -> None:
+    """Play the first `episodes` episodes of a recording in one simulator, into a writer."""
 
+    def describe(episode: Mapping[str, Any]) -> dict[str, Any]:
+        index = int(episode["seed"]) - recording.first_seed
+        return {
+            "seed": np.int64(episode["seed"]),
+            "environment": recording.environment,
+            "policy": recording.choose_policy(index).__name__,
+            "episode_return": np.float32(sum(float(reward) for reward in episode["rewards"])),
+        }
 
-def record_episode(environment: gymnasium.Env[Any, Any], recording: Recording, index: int) -> Episode:
-    """Play episode `index` of a recording; return it with its metadata."""
-    seed = recording.first_seed + index
-    make_policy = recording.choose_policy(index)
-    rows = rollout(environment, make_policy(seed), seed)
-    return {
-        "steps": rows,
-        "seed": np.int64(seed),
-        "environment": recording.environment,
-        "policy": make_policy.__name__,
-        "episode_return": np.float32(sum(float(step["reward"]) for step in rows)),
-    }
-
-
-def record_episodes(recording: Recording, episodes: int) -> list[Episode]:
-    """Play the first `episodes` episodes of a recording in one simulator."""
-    environment = gymnasium.make(recording.environment)
+    environment = DataCollector(gymnasium.make(recording.environment), writer, Rounded, describe)
     try:
-        return [record_episode(environment, recording, index) for index in range(episodes)]
+        for index in range(episodes):
+            play(environment, recording, index)
     finally:
         environment.close()
+
+
+def play(environment: Any, recording: Recording, index: int) -> None:
+    """Play episode `index` of a recording from a seeded reset to its end."""
+    seed = recording.first_seed + index
+    policy = recording.choose_policy(index)(seed)
+    observation, _ = environment.reset(seed=seed)
+    step, has_ended = 0, False
+    while not has_ended:
+        observation, _, terminated, truncated, _ = environment.step(policy(step, observation))
+        step, has_ended = step + 1, terminated or truncated
 
 
 def description(recording: Recording) -> str:
@@ -227,36 +205,6 @@ def description(recording: Recording) -> str:
         f"holds the final observation with zero action and reward. The discount is 0 on the transition "
         f"into a terminal state and on the terminal row, else 1. Recorded with {versions}."
     )
-
-
-def dataset_info(name: str, recording: Recording, directory: pathlib.Path) -> tfds.core.DatasetInfo:
-    """Return the TFDS metadata of a dataset that is to be written to `directory`."""
-    config = rlds_base.DatasetConfig(
-        name=name,
-        overall_description=description(recording),
-        observation_info=recording.observation,
-        action_info=recording.action,
-        reward_info=tfds.features.Scalar(dtype=np.float32),
-        discount_info=tfds.features.Scalar(dtype=np.float32),
-        episode_metadata_info={
-            "seed": tfds.features.Scalar(dtype=np.int64),
-            "environment": tfds.features.Text(),
-            "policy": tfds.features.Text(),
-            "episode_return": tfds.features.Scalar(dtype=np.float32),
-        },
-    )
-    identity = tfds.core.DatasetIdentity(
-        name=name, version=tfds.core.Version(VERSION), data_dir=str(directory), module_name=""
-    )
-    return rlds_base.build_info(config, identity)
-
-
-def write(info: tfds.core.DatasetInfo, episodes: list[Episode]) -> None:
-    """Write the episodes, in order, as one shard of the split `train` into the directory of `info`."""
-    writer = tfds.core.SequentialWriter(info, max_examples_per_shard=len(episodes))
-    writer.initialize_splits([SPLIT])
-    writer.add_examples({SPLIT: episodes})
-    writer.close_all()
 
 
 def record(name: str, output: pathlib.Path, episodes: int | None = None) -> pathlib.Path:
@@ -279,9 +227,9 @@ def record(name: str, output: pathlib.Path, episodes: int | None = None) -> path
     directory = output / name / VERSION
     if directory.exists():
         raise FileExistsError(f"{directory} exists: remove it or choose another output directory")
-    recorded = record_episodes(recording, count)
-    directory.mkdir(parents=True)
-    write(dataset_info(name, recording, directory), recorded)
+    about = About.of("tfds", {"description": description(recording)})
+    with dataset_writer(f"tfds:{output / name}:{VERSION}?shards=1", about=about) as writer:
+        record_episodes(recording, count, writer)
     return directory
 
 

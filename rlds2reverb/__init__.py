@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from rlds2reverb.conversion.convert import ConvertOptions as ConvertOptions
     from rlds2reverb.conversion.convert import convert as convert
     from rlds2reverb.conversion.report import ConvertReport as ConvertReport
+    from rlds2reverb.conversion.writer import DatasetWriteOptions as DatasetWriteOptions
+    from rlds2reverb.conversion.writer import DatasetWriter as DatasetWriter
+    from rlds2reverb.conversion.writer import dataset_writer as dataset_writer
     from rlds2reverb.episode import Episode as Episode
     from rlds2reverb.errors import Rlds2ReverbError as Rlds2ReverbError
     from rlds2reverb.formats import load as load
@@ -69,6 +72,8 @@ _HOMES = {
     "ConvertOptions": "conversion.convert",
     "ConvertReport": "conversion.report",
     "DatasetStatistics": "numbers.statistics",
+    "DatasetWriteOptions": "conversion.writer",
+    "DatasetWriter": "conversion.writer",
     "Episode": "episode",
     "EpisodeWriter": "learner.writer",
     "Local": "learner.local",
@@ -94,6 +99,7 @@ _HOMES = {
     "convert": "conversion.convert",
     "convert_rlds_to_trajectories": "tf_agents",
     "create_trajectory_data_spec": "tf_agents",
+    "dataset_writer": "conversion.writer",
     "find_problems": "prepare.checks",
     "inspect": "inspection.inspection",
     "load": "formats",

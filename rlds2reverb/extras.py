@@ -22,6 +22,7 @@ ON_ANY_PYTHON = frozenset(
         "array-record",
         "cloud",
         "formats",
+        "gymnasium",
         "hdf5",
         "images",
         "jax",

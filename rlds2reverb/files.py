@@ -254,3 +254,21 @@ def lost(path: Path, size: int) -> OSError:
     return OSError(
         f"{path}: has fewer than the {size:,} bytes that were on disk; begin anew with restart=True (--restart)"
     )
+
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of linux/fcntl.h and linux/fs.h
+
+
+def exchange_names(path: Path, other: Path) -> bool:
+    """Exchanges two files or folders of one file system at once, so that there is one of either name at any time.
+
+    Returns False, and changes nothing, where the system cannot: only Linux can (renameat2), and not on every file system.
+    """
+    import ctypes  # for this alone
+
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):  # another libc, or Windows
+        return False
+    failed: int = rename(_AT_FDCWD, os.fsencode(path), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    return failed == 0

@@ -409,6 +409,7 @@ _NAMES = {"SOURCE": "datasets.md#sources", "DEST": "convert.md", "VIEW": "views.
 _EXITS = {
     "push": (1, 3, 4, 5, 6),
     "convert": (1, 3, 5, 6),
+    "record": (1, 3, 4, 5, 6),
     "mix": (1, 3, 4, 5, 6),
     "inspect": (3, 5, 6),
     "show": (3, 6),
@@ -427,6 +428,7 @@ _EXITS = {
 _GUIDES = {
     "push": ("tutorials/first_push.md", "exactly_once.md", "views.md", "validation.md", "cli.md#options-of-a-push"),
     "convert": ("convert.md", "transforms.md"),
+    "record": ("adapters/gymnasium.md", "convert.md", "views.md"),
     "mix": ("mixing.md",),
     "inspect": ("report.md", "statistics.md", "datasets.md"),
     "show": ("show.md",),

@@ -47,6 +47,7 @@ FULL = (
     "packaging/security",
     "packaging/walkthroughs",
     "packaging/wheels",
+    "unit/adapters/gymnasium",
     "unit/server",
     "unit/tf_agents",
 )

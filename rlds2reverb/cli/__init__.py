@@ -57,6 +57,7 @@ from rlds2reverb.text import did_you_mean, visible
 COMMANDS = {
     "push": "Store a dataset's items in a table of a running server.",
     "convert": "Write a dataset in another format, episode by episode as it was.",
+    "record": "Play episodes of a Gymnasium environment, into a dataset or a table.",
     "mix": "Store the items of several datasets, mixed.",
     "inspect": "Show what is in a dataset and which table it needs.",
     "show": "Show one episode: its images as a strip, its numbers as curves; or save it as a picture, film or page.",

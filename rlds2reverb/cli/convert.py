@@ -13,6 +13,7 @@ from rlds2reverb.cli.options import json_option, options_from, quiet_option, sou
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.conversion.convert import ConvertOptions, planned
 from rlds2reverb.conversion.report import ConvertReport, lines
+from rlds2reverb.formats.source import Source
 from rlds2reverb.look.accounts import conversion_fields
 from rlds2reverb.text import counted
 
@@ -41,6 +42,11 @@ def command(source: str, destination: str, quiet: bool, as_json: bool, **given: 
     Stopped by an error, Ctrl-C or a kill, the same command continues where it was. What the format of DEST cannot hold is printed before
     anything is written; --strict refuses it, and advice as well.
     """
+    convert(source, destination, quiet, as_json, **given)
+
+
+def convert(source: str | Source, destination: str, quiet: bool, as_json: bool, **given: Any) -> None:
+    """Converts, with progress; prints losses before, and the report. `given` are options of the conversion."""
     with _report_when_stopped(as_json), progress.on_progress(quiet) as on_progress:
         with without_collecting():
             conversion = planned(source, destination, on_progress=on_progress, **given)

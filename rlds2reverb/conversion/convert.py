@@ -12,20 +12,33 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlds2reverb.conversion.growing import (
+    DUPLICATE,
+    NAMES_FILE,
+    Grown,
+    Played,
+    PlayedNames,
+    check_kept,
+    grown_job,
+    is_there_to_grow,
+    publish,
+    settle,
+    take_over,
+)
 from rlds2reverb.conversion.guarding import check_apart, check_free, check_path, label_of, places_of
 from rlds2reverb.conversion.job import LOSSES, UNFIT, Account, Job, Read, job_of
 from rlds2reverb.conversion.place import Place, open_place, place_of
 from rlds2reverb.conversion.report import ALL, ConvertReport, Nearness
 from rlds2reverb.conversion.verify import verify
 from rlds2reverb.conversion.workers import ByWorkers
-from rlds2reverb.episode import Episode, Occurrences
+from rlds2reverb.episode import Episode, Notice, Occurrences, note
 from rlds2reverb.errors import ConfigError, SourceError, StorageError, WriteError, keep_report, reason_of
 from rlds2reverb.files import write_error
 from rlds2reverb.formats import open_destination, open_source
@@ -33,6 +46,7 @@ from rlds2reverb.formats.destination import Destination, Sink, lost_flags
 from rlds2reverb.formats.filtered import filtered, share_findings
 from rlds2reverb.formats.mapped import mapped
 from rlds2reverb.formats.registry import DESTINATIONS
+from rlds2reverb.formats.source import Source
 from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.interrupts import held_interrupts, noted_interrupts, raise_lost_interrupt
 from rlds2reverb.keywords import command_option, refuse_unknown, takes_options
@@ -92,6 +106,12 @@ class ConvertOptions(EpisodeOptions):
     overwrite: bool = field(
         default=False, metadata=command_option("Replace the dataset that is at DEST, when all is done.")
     )
+    append: bool = field(
+        default=False,
+        metadata=command_option(
+            "Add to the dataset that is at DEST, if there is one; episodes that it has are left out, and counted as duplicate."
+        ),
+    )
     restart: bool = field(
         default=False, metadata=command_option("Begin anew, whatever a run that was stopped has done.")
     )
@@ -120,6 +140,10 @@ class ConvertOptions(EpisodeOptions):
         if isinstance(self.allow_loss, str):
             raise ConfigError(f'allow_loss "{self.allow_loss}": expected a list of codes, such as allow_loss=["all"]')
         check_workers(self.workers, self.ray)
+        if self.append and self.overwrite:
+            raise ConfigError(
+                "append (--append) and overwrite (--overwrite) contradict each other: leave one of them out"
+            )
         if self.decode and self.encoded_paths:
             raise ConfigError("decode (--decode) and encoded (--encoded) contradict each other: leave one of them out")
         if self.decode and self.chosen_transform.encode:
@@ -139,6 +163,7 @@ class ConvertKeywords(EpisodeKeywords, total=False):
 
     limit: int | None
     overwrite: bool
+    append: bool
     restart: bool
     decode: bool
     verify: bool
@@ -189,6 +214,8 @@ class Conversion:
         self._identity: dict[str, Any] = {}
         self._endings = Endings()  # of the episodes so far
         self._last = ""  # the id of the episode that was read last
+        self._grown: Grown | None = None  # the dataset that grows
+        self._played: PlayedNames | None = None  # its episodes, and those that were added
         self._kept = 0  # episodes that are on disk for the next run
         self._verified: int | None = None
         self._verified_by: tuple[str, ...] = ()
@@ -236,9 +263,12 @@ class Conversion:
         """The main loop: read, write, complete, verify, publish."""
         saved = None if self._options.restart else place.saved()
         is_whole = saved is not None and saved["stage"] == WRITTEN
+        if saved is not None and is_whole and saved["grown"] is not None:
+            settle(place, Grown(**saved["grown"]))
         if saved is not None and is_whole and place.is_published:
             if not self._difference(saved):
                 self._restore(saved)
+                self._grown = None if saved["grown"] is None else Grown(**saved["grown"])
                 self._verify(place.path)
                 return
             place.discard_work()
@@ -253,22 +283,43 @@ class Conversion:
             self._restore(saved)
 
         stage, state = (WRITING, None) if saved is None else (saved["stage"], saved["sink"])
+        if self.job.old is not None:
+            state = self._grow(place, self.job.old, saved)
         if stage != WRITTEN:
             with closing(self.job.destination.sink(place.work, self.job.content, state)) as sink:
                 if stage == WRITING:
                     self._write_all(place, sink)
                 if not self._account.episodes_written:
                     place.discard()
+                    if self._account.policy.rejected[DUPLICATE]:
+                        return  # all of it is there: the dataset stays as it is
                     raise SourceError(
                         f"{self.job.source.name}: no episode is left to be written; {self._account.rejections}"
                     )
                 sink.finish()
             place.seal()
 
+        if self._grown is not None and self.job.old is not None:
+            check_kept(self.job, place.result, self.job.old, self._grown)
         self._verify(place.result)
         self._save(place, WRITTEN, None)
         self._check_free(place)  # once more: meanwhile somebody may have put something there
-        place.publish(self._tell_sent)
+        if self._grown is None:
+            place.publish(self._tell_sent)
+        else:
+            publish(place, self._grown)
+
+    def _grow(self, place: Place, old: Source, saved: dict[str, Any] | None) -> Any:
+        """Begins with all that the dataset has that grows, or goes on where an earlier run was; returns the state of the sink."""
+        names_path = place.folder / NAMES_FILE
+        if saved is not None:
+            self._grown, self._played = Grown(**saved["grown"]), PlayedNames(names_path, saved["names"])
+            return saved["sink"]
+        names_path.unlink(missing_ok=True)
+        state, self._grown = take_over(self.job, old, place.work)
+        self._played = PlayedNames(names_path, 0)
+        self._played.add_all(Played.of(self.job).stored_names(old))
+        return state
 
     def _write_all(self, place: Place, sink: Sink) -> None:
         synced_at = time.monotonic()
@@ -300,7 +351,9 @@ class Conversion:
         """
         read, source = self._account.episodes_read, self.job.source
         episodes: Iterable[Episode] = source
-        if read:
+        if read and self.job.is_live:  # it goes on with episodes that are new
+            episodes = source.episodes(read)
+        elif read:
             episodes = source.episodes(read - 1)
             last = next(episodes, None)
             if last is None or last.id != self._last:
@@ -321,6 +374,12 @@ class Conversion:
             account.steps_rejected += 0 if is_accepted else read.steps
         if not is_accepted:
             return
+        if self._played is not None:
+            if read.played in self._played:
+                account.policy.rejected[DUPLICATE] += 1
+                account.steps_rejected += read.steps
+                return
+            self._played.add(read.played)
         written = read.written()
         losses = list(sink.write(written.encoded))
         losses += lost_flags(written.odd_flags, (*self.job.losses, *losses))
@@ -331,11 +390,12 @@ class Conversion:
     def _verify(self, path: Path) -> None:
         if self._options.verify:
             self._verified, self._verify_began = 0, time.monotonic()
-            self._verified_by, self._nearness = verify(self.job, path, self._account, self._tell_verified)
+            there = 0 if self._grown is None else self._grown.episodes
+            self._verified_by, self._nearness = verify(self.job, path, self._account, self._tell_verified, there)
 
     def _check_free(self, place: Place) -> None:
         if not place.is_partly_published:
-            check_free(self.job.destination, place.path, self._options.overwrite)
+            check_free(self.job.destination, place.path, self._options.overwrite or self.job.old is not None)
 
     def _save(self, place: Place, stage: str, state: Any) -> None:
         raise_lost_interrupt()  # else what it spoiled would count as written
@@ -348,6 +408,8 @@ class Conversion:
                 "endings": state_of(self._endings),
                 "sink": state,
                 "last": self._last,
+                "names": 0 if self._played is None else self._played.sync(),
+                "grown": None if self._grown is None else asdict(self._grown),
             }
         )
         self._kept = self._account.episodes_written
@@ -369,6 +431,8 @@ class Conversion:
         """How a saved conversion differs from this one; "" if it does not."""
         before, now = saved["identity"], self._identity
         changed = [name for name in now if before.get(name) != now[name]]
+        if (saved.get("grown") is None) != (self.job.old is None):
+            return "with another choice of append (--append)"
         if changed:
             return f"with another {' and another '.join(changed)}"
         was, choice = saved["choice"], self.job.choice
@@ -394,6 +458,7 @@ class Conversion:
                 *dict.fromkeys((*job.source.notices, *(() if readers is None else readers.notices))),
                 *(notice for image in job.images for notice in image.notices),
                 *(() if account.episodes_resumed else duplicates_notice(self._names.copies)),
+                *(() if self._grown is None else [_appended_note(self._grown.episodes)]),
             ),
             encoded=job.encoded,
             seconds=time.monotonic() - self._began,
@@ -450,6 +515,10 @@ class Conversion:
             raise write_error(f"{path}{file}", error, way_out) from error
 
 
+def _appended_note(episodes: int) -> Notice:
+    return note("appended", f"{counted(episodes, 'episode')} were there before", episodes)
+
+
 def planned(source: Any, destination: str | Destination, **options: Unpack[ConvertKeywords]) -> Conversion:
     """Opens source and destination, and checks the options; writes nothing. Arguments and errors as `convert`."""
     refuse_unknown("convert", options, ConvertOptions)
@@ -481,7 +550,7 @@ def _make_job(source: Any, destination: str | Destination, chosen: ConvertOption
     # A function of the user's gets what it gets in a push: the files of the images that are named, and pixels of all others.
     is_mapped = chosen.chosen_map is not None
     read = left.with_encoded(chosen.encoded_paths) if is_mapped and not chosen.decode else left
-    return job_of(
+    job = job_of(
         transformed(mapped(read, chosen.chosen_map), chosen.chosen_transform),
         target,
         chosen,
@@ -489,5 +558,10 @@ def _make_job(source: Any, destination: str | Destination, chosen: ConvertOption
         allowed_losses=chosen.allow_loss,
         places=places_of(source, recorded),
         source_label=label_of(source, recorded),
+        is_live=recorded.is_live,
         label=f"{chosen.data_label}|limit={chosen.limit}{chosen.filter_label and f'|filter={chosen.filter_label}'}",
     )
+    if not chosen.append or not is_there_to_grow(target):
+        return job
+    grown, old = grown_job(job)
+    return replace(grown, old=old, played=Played.of(grown))

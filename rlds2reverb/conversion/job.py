@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -64,6 +64,7 @@ class Read:
     ending: Ending | None  # how it ends; None if that is of no use for other episodes
     # the encoded episode, or why it is kept out of the format; None if it is rejected in any case
     outcome: Written | Problem | None = None
+    played: bytes = b""  # see `growing.Played`; of a dataset that grows
 
     def is_accepted(self, preparer: Preparer, shown: Sequence[Problem]) -> bool:
         """Decides about the episode, and counts the decision; `shown` are problems that only other episodes show.
@@ -152,6 +153,12 @@ LOSSES = {
 _PIXELS, _TURNED, _BITS = "jpeg_pixels", "orientation", "image_bits"
 
 
+class NamesPlayed(Protocol):
+    """See `growing.Played`."""
+
+    def name(self, columns: Mapping[str, Array]) -> bytes: ...
+
+
 @dataclass(frozen=True)
 class Job:
     """One conversion: everything that stays the same from the first episode to the last."""
@@ -171,6 +178,9 @@ class Job:
     places: Sequence[Path] = ()  # folders and files that the source is read from
     label: str = ""  # further options that must be equal for a conversion to continue
     source_label: str = ""  # the source's name without its folders
+    is_live: bool = False  # whether reading the source again gives other episodes
+    old: Source | None = None  # the dataset that grows
+    played: NamesPlayed | None = None  # names episodes by what was played, where a dataset grows
 
     @property
     def source(self) -> Source:
@@ -243,7 +253,7 @@ class Job:
         return {
             "source": {
                 "name": self.source_label,
-                "first episode": first.id,
+                "first episode": "" if self.is_live else first.id,
                 "episodes": self.source.episode_count,
                 "columns": specs,
                 "metadata": {path: str(spec) for path, spec in self.content.metadata.items()},
@@ -273,8 +283,11 @@ class Job:
             return replace(read, outcome=encoded)
         is_end_mended = self.ready.options.conventions.mends_end(filled)
         odd = odd_flags(self.destination, fitted)
+        played = b"" if self.played is None else self.played.name(fitted.columns)
         return replace(
-            read, outcome=Written(encoded, len(fitted), fitted.nbytes, is_end_mended, odd, self._file_losses(fitted))
+            read,
+            outcome=Written(encoded, len(fitted), fitted.nbytes, is_end_mended, odd, self._file_losses(fitted)),
+            played=played,
         )
 
     def encode(self, episode: Episode) -> Any:

@@ -33,7 +33,16 @@ import xxhash
 
 from rlds2reverb.conversion.guarding import is_there, list_files, matches_mark
 from rlds2reverb.errors import ConfigError, StorageError, WriteError
-from rlds2reverb.files import append_whole, cache_folder, remove_whole, sync, write_error, write_json, writing
+from rlds2reverb.files import (
+    append_whole,
+    cache_folder,
+    exchange_names,
+    remove_whole,
+    sync,
+    write_error,
+    write_json,
+    writing,
+)
 from rlds2reverb.formats.buckets import BucketPath
 from rlds2reverb.formats.destination import Destination
 from rlds2reverb.text import shortened, visible
@@ -203,6 +212,23 @@ class Place:
             for name in names:
                 sync(Path(folder, name))
             sync(Path(folder))
+
+    def exchange(self) -> bool:
+        """Puts the result in the place of the dataset that it grew from, at once, so that there is one at any time; the old one is put away.
+
+        Returns False, and changes nothing, where the system cannot exchange two names; `publish` then renames twice.
+        """
+        if not exchange_names(self.result, self.path):
+            return False
+        sync(self.path.parent)
+        self.put_away()
+        return True
+
+    def put_away(self) -> None:
+        """Moves the old dataset, which an exchange has put in the place of the result, to what is replaced."""
+        _remove(self._replaced)
+        self.result.rename(self._replaced)
+        sync(self.folder)
 
     def publish(self, on_sent: Callable[[int, int], object] = lambda *_: None) -> None:
         """Renames the result to its final name; moves what it replaces into the folder. Repeatable after a kill."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from rlds2reverb.conversion.by_library import differs, read_back, reader_of, version_of
 from rlds2reverb.conversion.frames import FrameErrors, difference
+from rlds2reverb.conversion.growing import Played
 from rlds2reverb.conversion.job import UNFIT, Account, Job
 from rlds2reverb.conversion.report import Losses, Nearness, reported_rows
 from rlds2reverb.episode import Array, Episode, metadata_path, metadata_values
@@ -34,7 +35,7 @@ _OURS = "rlds2reverb"
 
 
 def verify(
-    job: Job, path: Path, account: Account, on_compared: Callable[[int], object]
+    job: Job, path: Path, account: Account, on_compared: Callable[[int], object], there: int = 0
 ) -> tuple[tuple[str, ...], dict[str, Nearness]]:
     """Compares all episodes.
 
@@ -46,6 +47,7 @@ def verify(
       path: of the result.
       account: has the reported differences, which are not compared, and the codes of the episodes that were rejected.
       on_compared: called with the number of each compared episode.
+      there: episodes that the dataset had before, which are not compared.
 
     Raises:
       ConversionError: an episode differs, is missing, or is surplus; the message says which.
@@ -60,9 +62,13 @@ def verify(
         source = source.with_encoded(job.encoded)
     with (  # which read ahead, in threads and a process
         closing(_read_all(source)) as back,
-        closing(_read_written(job, UNFIT in account.policy.rejected)) as every,
+        closing(_read_written(job, UNFIT in account.policy.rejected, there)) as every,
         closing(library),
     ):
+        for _ in range(there):
+            next(back, None)
+            if reader is not None:
+                next(library, None)
         for number, written in enumerate(every, 1):
             stored = next(back, None)
             if stored is None:
@@ -71,7 +77,7 @@ def verify(
                 unread = "; ".join(f'column "{column}": {why}' for column, why in stored.faults[:_MOST_SHOWN])
                 raise _differs(job, path, f"episode {number - 1}, from {written.title}, cannot be read: {unread}")
             # A feature that another episode lost is no metadata of the dataset, and is stored in this episode.
-            metadata = source.metadata_of(number - 1) or {}
+            metadata = source.metadata_of(there + number - 1) or {}
             stored = replace(stored, metadata={**metadata, **stored.metadata})
             odd = differences(written, stored, losses.reported(number - 1), losses.moved(), errors)
             if reader is not None and not odd:
@@ -152,8 +158,14 @@ def _read_all(source: Source) -> Generator[Episode, None, None]:
     yield from source
 
 
-def _read_written(job: Job, has_unfit: bool) -> Generator[Episode, None, None]:
-    """The episodes that were written. Where some did not fit, each is encoded once more to find those."""
+def _read_written(job: Job, has_unfit: bool, there: int) -> Generator[Episode, None, None]:
+    """The episodes that were written. Where some did not fit, each is encoded once more to find those.
+
+    To a dataset that grows, those were added that neither it had, of `there` episodes, nor the source before.
+    """
+    names = set[bytes]()
+    if job.old is not None:
+        names.update(Played.of(job).stored_names(job.old.first(there)))
     ready = job.ready.silent()
     preparer = ready.preparer()
     for episode, problems in ready.read():
@@ -164,7 +176,10 @@ def _read_written(job: Job, has_unfit: bool) -> Generator[Episode, None, None]:
         encoded = job.encode(fitted) if has_unfit and isinstance(fitted, Episode) else fitted
         if isinstance(fitted, Problem) or isinstance(encoded, Problem):
             preparer.reject(prepared, encoded)
-        else:
+        elif job.played is None:
+            yield fitted
+        elif (name := job.played.name(fitted.columns)) not in names:
+            names.add(name)
             yield fitted
 
 

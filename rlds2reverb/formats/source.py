@@ -250,6 +250,11 @@ class Source(ABC):
         """
         return False
 
+    @property
+    def is_live(self) -> bool:
+        """Whether reading it again gives other episodes, as an environment does that is no function of a seed."""
+        return False
+
     def metadata_spec(self) -> Nest:
         """The spec of an episode's metadata: a nest of `ArraySpec`, or path -> `ArraySpec`; by default that of the first episode.
 

@@ -30,6 +30,7 @@ PAGES = [
     "docs/scale.md",
     "docs/tf_agents.md",
     "docs/transforms.md",
+    "docs/adapters/gymnasium.md",
     "docs/adapters/tensorflow.md",
     "docs/adapters/tf_agents.md",
     "docs/learner.md",

@@ -23,7 +23,18 @@ PEERS = ("lerobot", "minari", "torchrl", "webdataset")
 
 FORMATS = ("PIL", "array_record", "av", "h5py", "imagecodecs", "msgpack", "pyarrow", "simplejpeg")
 OPTIONAL = frozenset(
-    {*LEARNERS, *PEERS, *FORMATS, "flask", "huggingface_hub", "obstore", "replay_server", "structlog", "textual"}
+    {
+        *LEARNERS,
+        *PEERS,
+        *FORMATS,
+        "flask",
+        "gymnasium",
+        "huggingface_hub",
+        "obstore",
+        "replay_server",
+        "structlog",
+        "textual",
+    }
 )
 """Packages that the core does without."""
 

@@ -41,7 +41,6 @@ DISTRIBUTIONS = {
 
 NOT_IMPORTED = {
     "dm-reverb": {"tf-agents"},  # Reverb's observers and buffers, which the drop-in takes
-    "gymnasium": {"record"},  # examples/record_datasets.py
     "importlib-resources": {"tfds"},
     "pyarrow": {"tfds"},
     "ray": {"rllib"},

@@ -1,0 +1,268 @@
+"""Collectors: what a loop has played, where it was to go, whatever ends it."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from rlds2reverb import dataset_writer, open_source
+from rlds2reverb.adapters.gymnasium import (
+    DataCollector,
+    EpisodeMetadataCallback,
+    StepDataCallback,
+    VectorDataCollector,
+    episodes_of,
+)
+from rlds2reverb.errors import ConfigError, InvalidEpisode
+from tests.support import gymnasium_environments as those
+from tests.support.learner.loops import writer as writer_of
+from tests.support.push.in_memory import Server
+from tests.unit.adapters.gymnasium.test_environments import check_of_cart
+
+
+def cart(most: int = 12) -> Any:
+    return gymnasium.make("CartPole-v1", max_episode_steps=most)
+
+
+def play(env: Any, seeds: range, most: int = 99) -> None:
+    for seed in seeds:
+        observation, _ = env.reset(seed=seed)
+        for _ in range(most):
+            observation, _, terminated, truncated, _ = env.step(those.balance(observation))
+            if terminated or truncated:
+                break
+
+
+def name_at(folder: Path) -> str:
+    return f"minari:{folder}/cart-v0"
+
+
+def test_a_dataset_is_written_while_it_is_played(tmp_path: Path) -> None:
+    env = DataCollector(cart(), name_at(tmp_path), checkpoint_every=2)
+    play(env, range(5))
+    assert env.episodes == 5
+    assert env.checkpoint() == 5
+    assert not (tmp_path / "cart-v0").exists()
+    env.close()
+    options: dict[str, Any] = {"policy": f"{those.__name__}:balance", "env_kwargs": {"max_episode_steps": 12}}
+    expected = list(episodes_of("CartPole-v1", episodes=5, **options))
+    episodes = list(open_source(name_at(tmp_path)))
+    for episode, same in zip(episodes, expected, strict=True):
+        for path, column in same.columns.items():
+            np.testing.assert_array_equal(episode.columns[path], column)
+        assert episode.metadata["seed"] == same.metadata["seed"]
+        assert episode.metadata["rewards_sum"] == same.columns["reward"].sum()
+    assert "CartPole-v1" in open_source(name_at(tmp_path)).about.facts["env_spec"]
+
+
+def test_episodes_in_memory_become_a_dataset_and_add_to_it(tmp_path: Path) -> None:
+    env = DataCollector(cart())
+    play(env, range(3))
+    with pytest.raises(ConfigError, match="did you mean"):
+        env.create_dataset(name_at(tmp_path), overwrit=True)
+    report = env.create_dataset(name_at(tmp_path), algorithm_name="balance", author="me", eval_env="CartPole-v1")
+    assert report.episodes_written == 3
+    with pytest.raises(ConfigError, match="no episode was collected"):
+        env.create_dataset(name_at(tmp_path))
+    play(env, range(2, 5))
+    report = env.add_to_dataset(name_at(tmp_path))
+    assert (report.episodes_written, dict(report.rejected)) == (2, {"duplicate": 1})
+    source = open_source(name_at(tmp_path))
+    assert source.episode_count == 5
+    assert source.about.facts["algorithm_name"] == "balance"
+    assert "CartPole-v1" in source.about.facts["eval_env_spec"]
+
+
+def test_an_early_reset_and_a_close_truncate(tmp_path: Path) -> None:
+    env = DataCollector(cart(), name_at(tmp_path))
+    play(env, range(1), 3)
+    env.reset(seed=1)
+    env.reset(seed=2)  # of an episode without a step nothing is left
+    env.step(np.int64(0))
+    env.close()
+    env.close()
+    episodes = list(open_source(name_at(tmp_path)))
+    assert [len(episode) for episode in episodes] == [4, 2]
+    assert not any(episode.columns["is_terminal"].any() for episode in episodes)
+
+
+def test_an_error_leaves_it_to_be_gone_on_with(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), DataCollector(cart(), name_at(tmp_path)) as env:
+        play(env, range(3))
+        raise RuntimeError
+    assert not (tmp_path / "cart-v0").exists()
+    with DataCollector(cart(), name_at(tmp_path)) as env:
+        play(env, range(5))
+    assert open_source(name_at(tmp_path)).episode_count == 5
+
+
+def test_nothing_played_is_no_dataset_and_no_error(tmp_path: Path) -> None:
+    DataCollector(cart(), name_at(tmp_path)).close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_into_a_writer_and_a_table(tmp_path: Path) -> None:
+    with dataset_writer(name_at(tmp_path)) as writer:
+        for seeds in (range(2), range(2, 4)):
+            env = DataCollector(cart(), writer)
+            play(env, seeds)
+            env.close()
+    assert open_source(name_at(tmp_path)).episode_count == 4
+    server = Server()
+    with writer_of(server) as to:
+        env = DataCollector(cart(), to, episode_metadata_callback=lambda _: {})
+        play(env, range(3))
+        steps = to.report().steps_read
+        assert env.checkpoint() == 3
+        assert to.report().episodes_pushed == 3 == env.episodes
+        play(env, range(3))  # the same ones again
+    assert to.report().items_confirmed == steps - 3
+    assert to.report().episodes_pushed == 3
+
+
+class Further(StepDataCallback):
+    """Changes the reward, and adds the state of the simulator."""
+
+    def __call__(self, env: Any, obs: Any, info: Any, **step: Any) -> dict[str, Any]:
+        recorded = super().__call__(env, obs, info, **step)
+        if recorded["reward"] is not None:
+            recorded["reward"] = np.float32(recorded["reward"] * 2)
+        return recorded | {"state": {"pole": float(env.unwrapped.state[2])}}
+
+
+class Said(EpisodeMetadataCallback):
+    def __call__(self, episode: Any) -> dict[str, Any]:
+        assert episode["observations"].shape == (len(episode["rewards"]) + 1, 4)
+        assert episode["terminations"].shape == episode["truncations"].shape == episode["actions"].shape
+        return {"task": "balance", "length": episode["total_steps"], "nothing": None}
+
+
+def test_callbacks(tmp_path: Path) -> None:
+    with DataCollector(cart(), f"tfds:{tmp_path}/cart", Further, Said()) as env:
+        play(env, range(2))
+    (first, _) = open_source(f"tfds:{tmp_path}/cart/1.0.0")
+    assert first.columns["reward"].dtype == np.float32
+    assert first.columns["reward"][0] == 2
+    np.testing.assert_allclose(first.columns["infos/state/pole"], first.columns["observation"][:, 2], atol=1e-6)
+    assert first.metadata["task"] == b"balance"
+    assert first.metadata["length"] == len(first) - 1
+
+
+def test_infos_and_nested_spaces(tmp_path: Path) -> None:
+    with DataCollector(those.Nested(), name_at(tmp_path), record_infos=True) as env:
+        env.action_space.seed(0)
+        for seed in range(3):
+            env.reset(seed=seed)
+            while env.step(env.action_space.sample())[2:4] == (False, False):
+                pass
+    source = open_source(name_at(tmp_path))
+    assert {"infos/at", "infos/where/x", "observation/pair/_index_0", "action/_index_1"} <= set(
+        next(iter(source)).columns
+    )
+
+
+def test_seeds_are_made_unless_switched_off() -> None:
+    env = DataCollector(cart(), episode_metadata_callback=lambda _: {})
+    env.reset()
+    env.step(np.int64(0))
+    env.reset(options={"minari_autoseed": False})
+    env.step(np.int64(0))
+    env._cut()
+    seeds = [episode.metadata.get("seed") for episode in env._collection._kept]
+    assert isinstance(seeds[0], np.uint64)
+    assert seeds[1] is None
+
+
+def test_what_is_not_in_its_space_is_told_once() -> None:
+    env = DataCollector(those.InPlace(), observation_space=gymnasium.spaces.Box(0, 2, (2,), np.float32))
+    with pytest.warns(UserWarning, match='"observation" of step 3 is not in its space'):
+        play_in_place(env)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        play_in_place(env)
+
+
+def play_in_place(env: Any) -> None:
+    env.reset(seed=0)
+    while not env.step(1)[3]:
+        pass
+
+
+def test_misuse_is_told(tmp_path: Path) -> None:
+    env = DataCollector(cart(), name_at(tmp_path))
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(np.int64(0))
+    with pytest.raises(ConfigError, match="go somewhere already"):
+        env.create_dataset(name_at(tmp_path / "other"))
+    with pytest.raises(ConfigError, match="another process is writing it"):
+        DataCollector(cart(), name_at(tmp_path))
+    env.close()
+    with pytest.raises(ConfigError, match="expected the name of a dataset"):
+        DataCollector(cart(), 3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="into is no name of one"):
+        DataCollector(cart(), append=True)
+    with pytest.raises(ConfigError, match="Give the space"):
+        DataCollector(those.InPlace(), observation_space=gymnasium.spaces.Box(0, 2, (3,), np.float32)).reset()
+
+
+def test_a_bad_episode_is_raised_when_it_ends(tmp_path: Path) -> None:
+    class Broken(StepDataCallback):
+        def __call__(self, env: Any, obs: Any, info: Any, **step: Any) -> dict[str, Any]:
+            return super().__call__(env, obs * np.float32(np.nan), info, **step)
+
+    env = DataCollector(cart(), name_at(tmp_path), Broken)
+    with warnings.catch_warnings(), pytest.raises(InvalidEpisode, match="nan"):
+        warnings.simplefilter("ignore")
+        play(env, range(1))
+    env.close()
+
+
+@pytest.mark.parametrize("record_infos", [False, True])
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_no_step_of_a_vector_is_lost_or_doubled(mode: Any, record_infos: bool, tmp_path: Path) -> None:
+    count, steps, most = 3, 700, 9
+    vector = SyncVectorEnv([lambda: cart(most)] * count, autoreset_mode=mode)
+    env = VectorDataCollector(vector, name_at(tmp_path), record_infos=record_infos, duplicates="keep")
+    env.action_space.seed(3)
+    env.reset(seed=5)
+    ended = resets = 0
+    for _ in range(steps):
+        *_, terminated, truncated, _ = env.step(env.action_space.sample())
+        over = terminated | truncated
+        resets += ended if mode is AutoresetMode.NEXT_STEP else 0
+        ended = int(over.sum())
+        if mode is AutoresetMode.DISABLED and over.any():
+            env.reset(options={"reset_mask": over})
+    env.close()
+    episodes = list(open_source(name_at(tmp_path)))
+    assert sum(len(episode) - 1 for episode in episodes) == count * steps - resets
+    assert {len(episode) - 1 for episode in episodes[:-3]} <= set(range(1, most + 1))
+    for episode in episodes[:5] + episodes[-8:]:
+        check_of_cart(episode)
+
+
+def test_a_vector_that_was_not_reset_is_told() -> None:
+    vector = SyncVectorEnv([lambda: cart(2)] * 2, autoreset_mode=AutoresetMode.DISABLED)
+    env = VectorDataCollector(vector)
+    env.reset(seed=1)
+    action = np.array([0, 1])
+    env.step(action)
+    env.step(action)
+    env.env.reset(seed=1)  # past the collector
+    with pytest.raises(ConfigError, match="nothing resets them"):
+        env.step(action)
+
+
+def test_infos_of_a_vector_are_those_of_each_environment(tmp_path: Path) -> None:
+    alone = list(episodes_of(f"{those.__name__}:InPlace", episodes=4, infos=True))
+    together = list(episodes_of(f"{those.__name__}:InPlace", episodes=4, infos=True, envs=2))
+    for episode, other in zip(alone, together, strict=True):
+        assert {path: column.tolist() for path, column in episode.columns.items()} == {
+            path: column.tolist() for path, column in other.columns.items()
+        }
