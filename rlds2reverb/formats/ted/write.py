@@ -87,7 +87,13 @@ def open_ted(text: str) -> TedDestination:
         raise ConfigError(f'"{name}": expected ted:FOLDER or ted:FILE.h5')
     target = place_named(path)
     is_h5 = chosen.pop("layout", _H5) == _H5
-    options = TedWriteOptions(is_h5, keeps_discount=chosen.pop("discount", True), **chosen)
+    has_sampler = target.suffix != ".h5"
+    options = TedWriteOptions(is_h5, keeps_discount=chosen.pop("discount", True), has_sampler=has_sampler, **chosen)
+    of_sampler = [option for option in ("priorities", *FACTS[:3]) if option in chosen]
+    if of_sampler and not has_sampler:
+        raise ConfigError(
+            f'"{name}": {of_sampler[0]}: an H5 file has no place for a sampler; write a folder, whose storage is the same file'
+        )
     if not options.is_h5 and target.suffix == ".h5":
         raise ConfigError(f'"{name}": layout=memmap makes a folder; its name must not end in ".h5"')
     if not options.is_h5 and options.compression:
@@ -132,10 +138,6 @@ class TedDestination(Destination):
         spec = content.columns[path]
         if spec.shape not in ((), (1,)) or spec.dtype.kind not in "fiu":
             raise ConfigError(f"{self.name}: priorities: {path} is {spec}; expected one number for each step")
-        if self.path.suffix == ".h5":
-            raise ConfigError(
-                f"{self.name}: an H5 file has no place for the priorities of {path}: write a folder, or drop the column"
-            )
 
     def encoder(self, content: Content) -> Encode:
         path = self._options.priorities_of(content)
@@ -241,7 +243,7 @@ class TedKey:
 class TedWriteOptions:
     """The parsed options; `steps` are columns whose last row means nothing, so that they stand at the root only.
 
-    `priorities` names the column of a sampler's priorities, whose alpha, beta and eps are those of the source where they are None.
+    `has_sampler` says that a folder for a sampler lies beside the storage. `priorities` names the column of a sampler's priorities, whose alpha, beta and eps are those of the source where they are None.
     """
 
     is_h5: bool = True
@@ -249,6 +251,7 @@ class TedWriteOptions:
     keeps_discount: bool = True
     compression: str | None = None
     batch_size: int = BATCH_SIZE
+    has_sampler: bool = True
     priorities: str = ""
     alpha: float | None = None
     beta: float | None = None
@@ -256,7 +259,7 @@ class TedWriteOptions:
 
     def priorities_of(self, content: Content) -> str:
         """The column that has the priorities of a sampler; "" for none."""
-        return self.priorities or (PRIORITY if PRIORITY in content.columns else "")
+        return self.priorities or (PRIORITY if self.has_sampler and PRIORITY in content.columns else "")
 
     def facts_of(self, content: Content) -> dict[str, Any]:
         """What the sampler says beside its priorities."""
@@ -314,7 +317,7 @@ def _losses_of(episode: Episode, keys: Sequence[TedKey]) -> Iterator[Loss]:
 
 def _loss_code(path: str, spec: ArraySpec, content: Content, options: TedWriteOptions) -> str:
     """The code of the loss; "" if the column can be written as it is."""
-    if path == PRIORITY:
+    if path == PRIORITY and options.priorities:
         return "name"  # the priorities of another column are the sampler's
     if path == DISCOUNT and not options.keeps_discount:
         return "discount"

@@ -143,6 +143,20 @@ def test_options_of_a_sampler_that_make_no_sense_are_refused(tmp_path: Path) -> 
         write(tmp_path, plain, "?beta=0.4")
 
 
+def test_a_bare_h5_file_keeps_the_column_as_a_key(tmp_path: Path) -> None:
+    episode = make_episode(0)
+    destination = open_destination(f"ted:{tmp_path / 'storage.h5'}")
+    content = content_of([episode])
+    assert "sampler_priority" not in {loss.path for loss in destination.losses(content)}
+    sink = destination.sink(tmp_path, content, None)
+    sink.write(episode)
+    sink.finish()
+    (held,) = open_source(f"ted:{tmp_path / 'storage.h5'}")
+    np.testing.assert_array_equal(held.columns["sampler_priority"][:-1], episode.columns["sampler_priority"][:-1])
+    with pytest.raises(ConfigError, match="alpha: an H5 file has no place for a sampler"):
+        open_destination(f"ted:{tmp_path / 'storage.h5'}?alpha=1")
+
+
 def test_a_negative_priority_is_unfit(tmp_path: Path) -> None:
     episode = make_episode(0)
     episode = replace(episode, columns={**episode.columns, "sampler_priority": np.array([1.0, -2, 3, 4])})
