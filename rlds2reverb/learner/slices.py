@@ -415,6 +415,28 @@ def join_rows(parts: Sequence[CutRows]) -> CutRows:
     return CutRows(columns, np.concatenate([part.start for part in parts]), np.concatenate(masks) if masks else None)
 
 
+def cut_each(cutter: SampleCutter, samples: FlatBatch) -> CutBatch | None:
+    """All items that these samples give, in their order; None where they give none."""
+    items = cutter.items(samples)
+    if not items.counts.any():
+        return None
+    numbers = np.repeat(np.arange(len(samples)), items.counts)
+    firsts = np.cumsum(items.counts) - items.counts
+    rows = items.rows(numbers, np.arange(len(numbers)) - firsts[numbers])
+    return CutBatch(
+        tuple(rows.columns), SampleInfo(*(values[numbers] for values in samples.info)), rows.start, rows.mask
+    )
+
+
+def join_cut(parts: Sequence[CutBatch]) -> CutBatch:
+    """Joins the items of one batch or more."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = join_rows([CutRows(part.columns, part.start, part.mask) for part in parts])
+    info = SampleInfo(*map(np.concatenate, zip(*(part.info for part in parts))))
+    return CutBatch(tuple(rows.columns), info, rows.start, rows.mask)
+
+
 class Cutting:
     """Makes batches of the items that a cutter makes of samples. Thread-safe.
 

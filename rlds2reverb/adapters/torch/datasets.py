@@ -106,6 +106,7 @@ class LocalDataset(OrderedDataset):
             "view": self._label,
             "shuffle": GLOBAL if options.shuffle == GLOBAL else int(options.buffer_size),
             "seed": int(options.seed),
+            **options.order_label,
             "epochs": None if options.epochs is None else int(options.epochs),
         }
 
@@ -251,7 +252,7 @@ class MixDataset(OrderedDataset):
         in_order = [
             str(part.identity()["source"])
             for part, _ in self.parts
-            if isinstance(part, LocalDataset) and part.options.shuffle != GLOBAL
+            if isinstance(part, LocalDataset) and not part.options.is_global
         ]
         if self.options.samples is not None and in_order:
             _logger.warning(

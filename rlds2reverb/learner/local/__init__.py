@@ -26,12 +26,13 @@ from rlds2reverb.formats.source import LeftOut
 from rlds2reverb.keywords import refuse_unknown, takes_options
 from rlds2reverb.learner.batch import Batch, BatchIterator
 from rlds2reverb.learner.local.epochs import Epoch, InOrderEpoch
-from rlds2reverb.learner.local.options import GLOBAL, LocalKeywords, LocalOptions
-from rlds2reverb.learner.local.orders import GlobalOrder
+from rlds2reverb.learner.local.options import GLOBAL, PRIORITIZED, LocalKeywords, LocalOptions
+from rlds2reverb.learner.local.orders import DrawnOrder, order_of
 from rlds2reverb.learner.local.shares import Share
 from rlds2reverb.learner.local.windows import PermutedEpoch
-from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.options import TABLE_MIN, SampleOptions
 from rlds2reverb.learner.packing import Packing
+from rlds2reverb.learner.slices import CutBatch, cut_each, join_cut
 from rlds2reverb.learner.states import State, check_state, count_in, digest, state_of
 from rlds2reverb.prepare.preparation import Preparation, outputs_of, view_for
 from rlds2reverb.specs import Nest
@@ -46,6 +47,9 @@ __all__ = ["Local", "LocalOptions", "local"]
 
 _KIND, _VERSION = "local", 1
 _WORLD_SIZE = "world_size"
+_MOST_EMPTY = (
+    1000  # episodes that are too short for a slice, in a row, before endless epochs give up; and one epoch of them
+)
 
 _logger = logging.getLogger("rlds2reverb.learner")
 
@@ -66,7 +70,7 @@ class Local(BatchIterator):
 
     Attributes:
       options: as given.
-      structure: of the samples, nest of `ArraySpec`: the signature of such a table.
+      structure: of the samples, nest of `ArraySpec`: the signature of such a table, or of the slices of its items.
     """
 
     def __init__(self, ready: Preparation, options: LocalOptions, share: Share | None = None) -> None:
@@ -76,16 +80,30 @@ class Local(BatchIterator):
         self._dealt = 0  # places of the share's stream that are behind
         self._repeated = 0  # in earlier epochs
         self._is_reported = False
-        (self.structure,) = ready.signatures
+        (signature,) = ready.signatures
+        self._order = order_of(ready, options)
+        self._check_shares()
         # The table that a push of the source would have filled: of any size, and without a limit on its samples.
         limiter = RateLimiter(1.0, -math.inf, math.inf, 1, 0, 0)
+        drawn = self._order if isinstance(self._order, DrawnOrder) else None
+        sampler = f"{options.sampler}({options.exponent})" if options.sampler == PRIORITIZED else "fifo"
         self._packing = Packing(
-            TableInfo(options.table, "fifo", "fifo", 0, 0, 0, limiter, self.structure, 0, 0, 0),
-            SampleOptions(options.batch_size, ragged=options.ragged, pad_to=options.pad_to, decode=options.decode),
+            TableInfo(options.table, sampler, "fifo", 0, 0, 0, limiter, signature, 0, 0, 0),
+            SampleOptions(
+                options.batch_size,
+                ragged=options.ragged,
+                pad_to=options.pad_to,
+                decode=options.decode,
+                slices=options.slices,
+                weights=options.weights,
+                beta=options.beta,
+                # Asked for with the first batch: all items are read for it.
+                min_priority=(lambda _: drawn.least_priority) if drawn and options.weights == TABLE_MIN else None,
+            ),
         )
+        self.structure: Nest = self._packing.structure
         self._since = 0  # the epoch that it began with
         self._is_closed = self._is_stopped = False
-        self._order = GlobalOrder(ready) if options.shuffle == GLOBAL else None
         self._begun: Epoch | None = None
 
     @property
@@ -143,11 +161,33 @@ class Local(BatchIterator):
             own, parts = self._deal(count, self._share)
             self._report_repeated()
             parts = list(islice(in_batches(parts, own), 1)) if own else []
+        elif self._packing.cutter is not None:
+            return self._take_slices(count)
         else:
             while count and (part := self._next_part(count)) is not None:
                 parts.append(part)
                 count -= len(part)
-        return self._packing.pack(join_batches(parts)) if parts else None
+        return self._pack(join_batches(parts)) if parts else None
+
+    def _pack(self, samples: FlatBatch) -> Batch | None:
+        cutter = self._packing.cutter
+        flat = samples if cutter is None else cut_each(cutter, samples)
+        return None if flat is None else self._packing.pack(flat)
+
+    def _take_slices(self, count: int) -> Batch | None:
+        """The next `count` slices: an episode gives one, or none where it is too short."""
+        cutter, empty = self._packing.cutter, 0
+        assert cutter is not None
+        parts: list[CutBatch] = []
+        while count and (part := self._next_part(count)) is not None:
+            cut = cut_each(cutter, part)
+            empty = empty + len(part) if cut is None else 0
+            if empty > _MOST_EMPTY + self._epoch.drawn and self.options.epochs is None:
+                raise ConfigError(f"{self.name}: {empty:,} episodes in a row gave nothing: {cutter.nothing}")
+            if cut is not None:
+                parts.append(cut)
+                count -= len(cut)
+        return self._packing.pack(join_cut(parts)) if parts else None
 
     def skip(self, count: int) -> int:
         """Passes over the next `count` samples. Returns how many there were; fewer before the end, 0 at the end.
@@ -157,6 +197,8 @@ class Local(BatchIterator):
         """
         if self._is_dealt:
             return self._deal(count, None)[0]
+        if self._packing.cutter is not None:
+            return batch.size if (batch := self._take_slices(count)) is not None else 0
         skipped = 0
         for epoch in self._epochs_left():
             while skipped < count and (in_epoch := epoch.skip(count - skipped)):
@@ -241,6 +283,14 @@ class Local(BatchIterator):
             self._begun.close()
         self._begun, self._since, self._dealt, self._is_stopped = epoch, since, 0, False
 
+    def _check_shares(self) -> None:
+        slices = self.options.slices
+        if slices is not None and slices.strict and self._is_dealt:
+            raise ConfigError(
+                f"{self.name}: slices: ranks and workers must give equally many, and strict=True leaves short episodes out; use strict=False, or leave them out "
+                "by a filter"
+            )
+
     def _report_world(self, state: Mapping[str, Any]) -> None:
         """Logs what a state of another number of ranks leaves exact."""
         before, now = count_in({_WORLD_SIZE: 1, **state}, _WORLD_SIZE), self.options.world_size
@@ -281,8 +331,9 @@ class Local(BatchIterator):
             **({"filter": options.filter_label} if options.filter_label else {}),
             "table": self.options.table,
             **({} if self.options.identity is None else {"identity": self.options.identity}),
-            "shuffle": int(self.options.buffer_size) if self._order is None else GLOBAL,
+            "shuffle": GLOBAL if self.options.shuffle == GLOBAL else int(self.options.buffer_size),
             "seed": self.options.seed,
+            **self.options.order_label,
             "on_invalid": options.on_invalid,
             "allow": sorted(options.allow),
             "strict": options.strict,
@@ -370,6 +421,7 @@ def local(
     """
     refuse_unknown("local", options, LocalOptions)
     chosen = LocalOptions(batch_size, **options)
+    view = "episode" if view is None and chosen.slices is not None else view
     return Local(open_for_local(source, view_for(source, view), chosen), chosen)
 
 

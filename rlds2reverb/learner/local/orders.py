@@ -6,6 +6,7 @@ An order is a function of (seed, epoch, position) and keeps nothing else. So a p
 | --- | --- | --- | --- |
 | `ShuffleBuffer` | its items | about as many draws early as the buffer has items, at most | a stream |
 | `Permutation` of a `GlobalOrder` | nothing | anywhere in the epoch, equally likely | random access, and counts of items |
+| `Draws` of a `DrawnOrder` | nothing, or all priorities | any number of times, by its priority | the same |
 
 Random numbers are hashes of the draw's number (`wire.insert.keys`), not draws from a generator, whose state could only be stored whole.
 """
@@ -20,12 +21,15 @@ import numpy as np
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.local.options import GLOBAL
+from rlds2reverb.learner.local.items import items_of
+from rlds2reverb.learner.local.options import GLOBAL, UNIFORM, LocalOptions
 from rlds2reverb.learner.states import digest
 from rlds2reverb.prepare.preparation import Preparation, item_bounds
 from rlds2reverb.prepare.problems import ENDS_ALIKE
+from rlds2reverb.push.keys import ItemNames
 from rlds2reverb.views.base import item_count_of
 from rlds2reverb.wire.insert import TOP_BIT, keys, seed
+from rlds2reverb.wire.sample.batches import FlatBatch
 
 _T = TypeVar("_T")
 
@@ -135,9 +139,10 @@ class GlobalOrder:
       ConfigError: the source or the view lacks what is needed, or whether an episode is good depends on those before it.
     """
 
-    def __init__(self, ready: Preparation) -> None:
-        self._ready, (self._output,) = ready, ready.outputs
-        refused = f'{ready.source.name}: shuffle="{GLOBAL}": '
+    def __init__(self, ready: Preparation, options: LocalOptions) -> None:
+        self._ready, self._options, (self._output,) = ready, options, ready.outputs
+        asked = f'shuffle="{GLOBAL}"' if options.sampler is None else f'sampler="{options.sampler}"'
+        refused = f"{ready.source.name}: {asked}: "
         way_out = "use a shuffle buffer, such as shuffle=10_000"
         view = self._output.view_name
         if not ready.source.has_random_access:
@@ -156,6 +161,14 @@ class GlobalOrder:
             raise ConfigError(
                 f"{refused}{view} does not say how many items it makes of an episode (`item_count`); {way_out}"
             )
+
+    def places(self, epoch: int) -> Permutation | Draws:
+        """The number at each place of an epoch."""
+        return Permutation(self.count, str(self._options.seed), str(epoch))
+
+    def inform(self, flat: FlatBatch, order: Permutation | Draws, places: Array, epoch: int) -> FlatBatch:
+        """The samples with what is known of how they were chosen for these places of an epoch, of which `order` has the numbers."""
+        return flat
 
     @property
     def count(self) -> int:
@@ -178,3 +191,114 @@ class GlobalOrder:
     def digest(self) -> str:
         """Tells datasets apart whose episodes have other lengths."""
         return digest(self.starts.astype("<i8").tobytes().hex())
+
+
+class Draws:
+    """Numbers drawn with replacement: each place's is a function of the order's names and of that place.
+
+    Args:
+      count: of the numbers.
+      cumulative: [count] float64 sums of their weights; None for equal ones.
+      names: of the order.
+    """
+
+    def __init__(self, count: int, cumulative: Array | None, *names: str) -> None:
+        self._count, self._cumulative = count, cumulative
+        self._seed = seed("draws", *names)
+
+    def at(self, start: int, stop: int) -> Array:
+        """[stop - start] int64, the numbers at these places."""
+        return self.of(np.arange(start, stop))
+
+    def of(self, places: Array) -> Array:
+        """[n] int64, the numbers at these places [n]."""
+        bits = (keys(self._seed, places) & ~TOP_BIT) >> np.uint64(_BITS - _FRACTION_BITS)
+        fractions = bits.astype(np.float64) / (1 << _FRACTION_BITS)
+        if self._cumulative is None:
+            numbers: Array = (fractions * self._count).astype(np.int64)
+            return numbers
+        # A number without weight adds nothing to the sums, so no draw stops at it; one that is rounded up to the total goes to the last with one.
+        last = int(np.searchsorted(self._cumulative, self._cumulative[-1]))
+        drawn = np.searchsorted(self._cumulative, fractions * self._cumulative[-1], "right")
+        weighted: Array = np.minimum(drawn, last).astype(np.int64)
+        return weighted
+
+
+_FRACTION_BITS = 53  # of a float64
+
+
+class DrawnOrder(GlobalOrder):
+    """The items of a source as numbers, drawn with replacement: `sampler="uniform"` or "prioritized". An epoch is as many draws as numbers.
+
+    Raises:
+      ConfigError: as `GlobalOrder`.
+    """
+
+    def places(self, epoch: int) -> Draws:
+        names = str(self._options.seed), str(epoch)
+        return Draws(self.count, None if self._is_uniform else self._cumulative, *names)
+
+    def inform(self, flat: FlatBatch, order: Permutation | Draws, places: Array, epoch: int) -> FlatBatch:
+        """With the probability of a draw, the number of items, and the number of the draw as `times_sampled`: no two draws are the same."""
+        if self._is_uniform:
+            probability, size = np.full(len(places), 1 / self.count), self.count
+        else:
+            probability, size = self._weights[order.of(places)] / self._cumulative[-1], self._item_count
+        draw = (epoch * self.count + places + 1) % (1 << 31)
+        info = flat.info._replace(
+            probability=probability, table_size=np.full(len(places), size), times_sampled=draw.astype(np.int32)
+        )
+        return FlatBatch(flat.columns, info)
+
+    @cached_property
+    def least_priority(self) -> float:
+        """The smallest priority of an item above 0; 1 where none is."""
+        above = self.priorities[self.priorities > 0]
+        return float(above.min()) if len(above) else 1.0
+
+    @cached_property
+    def priorities(self) -> Array:
+        """[count] float64 the priority of each number; NaN where it has no item. Reads all episodes."""
+        ready = self._ready.silent()
+        names, preparer = ItemNames(self._output, ready.identity), ready.preparer(ready.options.silent().policy())
+        priorities = np.full(self.count, np.nan)
+        for number, (episode, problems) in enumerate(ready.read(start=0)):
+            block = items_of(number, preparer.prepare(episode, problems), names)
+            if block is not None:
+                first = int(self.starts[number])
+                room = priorities[first : int(self.starts[number + 1])]
+                room[: len(block.priorities)] = block.priorities[: len(room)]
+        return priorities
+
+    @property
+    def _is_uniform(self) -> bool:
+        return self._options.sampler == UNIFORM
+
+    @cached_property
+    def _item_count(self) -> int:
+        return int(np.isfinite(self.priorities).sum())
+
+    @cached_property
+    def _cumulative(self) -> Array:
+        return np.cumsum(self._weights)
+
+    @cached_property
+    def _weights(self) -> Array:
+        """[count] float64 what the chance of each number is proportional to; as in a table, those of priority 0 come only while all are 0."""
+        has_item = np.isfinite(self.priorities)
+        raised = np.where(has_item, np.where(has_item, self.priorities, 0) ** self._options.exponent, 0)
+        if not raised.any():
+            raised = has_item.astype(np.float64)
+        if not raised.any() or not np.isfinite(raised.sum()):
+            raise ConfigError(
+                f'{self._ready.source.name}: sampler="{self._options.sampler}": '
+                + ("no item to draw" if not raised.any() else "priorities are too large for their exponent")
+            )
+        return raised
+
+
+def order_of(ready: Preparation, options: LocalOptions) -> GlobalOrder | None:
+    """The order of all items that the options ask for; None where items come as they are read. Raises as `GlobalOrder`."""
+    if not options.is_global:
+        return None
+    return GlobalOrder(ready, options) if options.sampler is None else DrawnOrder(ready, options)

@@ -25,7 +25,7 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.images import LazyImage, Size, load_images
 from rlds2reverb.learner.local.items import TakenItems, items_of, sample_info
 from rlds2reverb.learner.local.options import LocalOptions
-from rlds2reverb.learner.local.orders import GlobalOrder, Permutation
+from rlds2reverb.learner.local.orders import GlobalOrder
 from rlds2reverb.learner.local.shares import Share
 from rlds2reverb.learner.states import State, count_in, counts_in, digest
 from rlds2reverb.prepare.preparation import Preparation
@@ -183,7 +183,7 @@ class PermutedEpoch:
         self._ready, self._options, self._order, self._place, self._bad = ready, options, order, place, set(bad)
         self._policy = ready.options.policy()
         self._names, self._preparer = ItemNames(ready.outputs[0], ready.identity), ready.preparer(self._policy)
-        self._permutation = Permutation(order.count, str(options.seed), str(number))
+        self._permutation = order.places(number)
         self._size = size  # items that the next window may have
         self._window: ItemWindow | None = None
         self._ahead: LoadingAhead | None = None
@@ -221,7 +221,7 @@ class PermutedEpoch:
         at = self._next_items(count, decodes=True)
         if self._window is None or not len(at):
             return None
-        return self._window.batch(at, self._order.count - self._places[at], self.number)
+        return self._batch_of(at)
 
     def skip(self, count: int) -> int:
         return len(self._next_items(count, decodes=False))
@@ -269,7 +269,7 @@ class PermutedEpoch:
             numbers = np.searchsorted(self._places[there], here[is_there])
             if len(at := there[numbers]):
                 self._load(there[numbers[0] :], int(numbers[-1] - numbers[0]) + 1)
-                parts.append(self._window.batch(at, self._order.count - self._places[at], self.number))
+                parts.append(self._batch_of(at))
         has_item = np.concatenate(are_there)
         if has_item.all():
             return join_batches(parts)
@@ -282,7 +282,16 @@ class PermutedEpoch:
             return None
         batch = take_rows(batch, rows)
         info = sample_info(batch.info.key, batch.info.priority, self._order.count - places, self.number)
-        return FlatBatch(batch.columns, info)
+        return self._inform(FlatBatch(batch.columns, info), places)
+
+    def _batch_of(self, at: Array) -> FlatBatch:
+        """The items at these places of the window."""
+        assert self._window is not None
+        places = self._places[at]
+        return self._inform(self._window.batch(at, self._order.count - places, self.number), places)
+
+    def _inform(self, flat: FlatBatch, places: Array) -> FlatBatch:
+        return self._order.inform(flat, self._permutation, places, self.number)
 
     def _first_item(self) -> FlatBatch | None:
         """The first item of the order, for a batch whose places have none; None if no episode is good."""
