@@ -28,6 +28,7 @@ NAMES = (
     "encoded",
     "conversion",
     "convert",
+    "record",
     "lerobot_video",
     "sampling",
     "learner",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import gymnasium
@@ -26,6 +27,7 @@ class Nested(gymnasium.Env[Any, Any]):
 
     def __init__(self) -> None:
         self._at = self._length = 0
+        self.observation_space = deepcopy(type(self).observation_space)  # whose random numbers are its own
 
     def _observe(self) -> Any:
         return self.observation_space.sample() | {"said": f"step {self._at}"}
@@ -40,6 +42,15 @@ class Nested(gymnasium.Env[Any, Any]):
         is_over, is_even = self._at == self._length, self._length % 2 == 0
         info = {"at": self._at, "where": {"x": np.float32(self._at)}, "odd": object()}
         return self._observe(), float(self._at), is_over and is_even, is_over and not is_even, info
+
+
+class Wordless(Nested):
+    """Without text, which vectors of environments do not stack."""
+
+    observation_space = spaces.Dict({key: space for key, space in NESTED.items() if key != "said"})
+
+    def _observe(self) -> Any:
+        return self.observation_space.sample()
 
 
 class InPlace(gymnasium.Env[Any, Any]):

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import secrets
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -96,7 +96,7 @@ class EpisodeMetadataCallback:
         }
 
 
-class Collection:
+class Collecting:
     """Where a collector's episodes go, and what they have in common.
 
     Args:
@@ -217,6 +217,11 @@ class Collection:
                 )
 
 
+def _listed(names: str | Collection[str] | None) -> list[str] | None:
+    """As Minari writes its authors, who are a set."""
+    return None if names is None else [names] if isinstance(names, str) else sorted(names)
+
+
 def _plain(value: Any) -> Any:
     return value if isinstance(value, str | bytes) else np.asarray(value)[()]
 
@@ -288,7 +293,7 @@ class DataCollector(gymnasium.Wrapper):  # type: ignore[misc]  # of a library th
         self._seed: int | None = None
         self._reset_options: dict[str, Any] = {}
         about = About.of("minari", {"env_spec": spec_json_of(env)[0]})
-        self._collection = Collection(into, self._kinds, about, _make(episode_metadata_callback), options)
+        self._collection = Collecting(into, self._kinds, about, _make(episode_metadata_callback), options)
 
     @property
     def episodes(self) -> int:
@@ -349,8 +354,8 @@ class DataCollector(gymnasium.Wrapper):  # type: ignore[misc]  # of a library th
         destination: str,
         *,
         algorithm_name: str | None = None,
-        author: str | None = None,
-        author_email: str | None = None,
+        author: str | Collection[str] | None = None,
+        author_email: str | Collection[str] | None = None,
         code_permalink: str | None = None,
         description: str | None = None,
         eval_env: str | Any = None,
@@ -372,8 +377,8 @@ class DataCollector(gymnasium.Wrapper):  # type: ignore[misc]  # of a library th
             eval_env = gymnasium.spec(eval_env)
         facts = {
             "algorithm_name": algorithm_name,
-            "author": author,
-            "author_email": author_email,
+            "author": _listed(author),
+            "author_email": _listed(author_email),
             "code_permalink": code_permalink,
             "description": description,
             "eval_env_spec": None if eval_env is None else getattr(eval_env, "spec", eval_env).to_json(),
@@ -447,10 +452,10 @@ class VectorDataCollector(gymnasium.vector.VectorWrapper):  # type: ignore[misc]
             columns_of_space(env.single_observation_space),
             columns_of_space(env.single_action_space),
         )
-        self._trajectories = OpenTrajectories(self._kinds, env.num_envs, mode_of(env))
+        self._trajectories = OpenTrajectories(self._kinds, env.num_envs, mode_of(env), self._nest)
         single = next(iter(getattr(env.unwrapped, "envs", ())), env)
         about = About.of("minari", {"env_spec": spec_json_of(single)[0]})
-        self._collection = Collection(into, self._kinds, about, _make(episode_metadata_callback), options)
+        self._collection = Collecting(into, self._kinds, about, _make(episode_metadata_callback), options)
 
     @property
     def episodes(self) -> int:

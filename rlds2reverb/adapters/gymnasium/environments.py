@@ -525,7 +525,7 @@ class Player:
         """Plays episodes in a vector that begins anew by itself, in the order in which they end; only the first ones have seeds."""
         environment = self._environment
         mode = mode_of(environment)
-        trajectories = OpenTrajectories(self.kinds, environment.num_envs, mode)
+        trajectories = OpenTrajectories(self.kinds, environment.num_envs, mode, self._nest)
         seed, left = self._options.seed + numbers[0], len(numbers)
         with _foreign_errors(self._name, f"a vector of {environment.num_envs} environments (seed {seed})"):
             acting = [self._policy.begin(self._space, seed + place) for place in range(environment.num_envs)]

@@ -10,7 +10,7 @@ OpenTrajectories    the episodes of a vector of environments: every value is wri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -293,10 +293,11 @@ class OpenTrajectories:
       kinds: of the columns, which the first step completes.
       count: N.
       mode: one of the three.
+      nest: of a value of the observation space, see `columns_of_space`.
     """
 
-    def __init__(self, kinds: StepKinds, count: int, mode: str) -> None:
-        self.kinds, self._count, self._mode = kinds, count, mode
+    def __init__(self, kinds: StepKinds, count: int, mode: str, nest: Callable[[Any], Nest] | None = None) -> None:
+        self.kinds, self._count, self._mode, self._nest = kinds, count, mode, nest
         self._row = -1  # of the observation that came last
         self._room = _FIRST_ROWS
         self._arrays: dict[str, Array] = {}
@@ -410,7 +411,8 @@ class OpenTrajectories:
                 column[rows - 1] = b"" if column.dtype.kind == "O" else 0
             columns[path] = column
         if infos is not None:
-            for path, value in flatten(_final_observation(infos, place), OBSERVATION).items():
+            final = _final_observation(infos, place)
+            for path, value in flatten(final if self._nest is None else self._nest(final), OBSERVATION).items():
                 columns[path][rows - 1] = value
         faults: list[tuple[str, str]] = []
         if self.kinds.record_infos:

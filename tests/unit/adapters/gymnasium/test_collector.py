@@ -76,6 +76,7 @@ def test_episodes_in_memory_become_a_dataset_and_add_to_it(tmp_path: Path) -> No
     source = open_source(name_at(tmp_path))
     assert source.episode_count == 5
     assert source.about.facts["algorithm_name"] == "balance"
+    assert source.about.facts["author"] == ["me"]
     assert "CartPole-v1" in source.about.facts["eval_env_spec"]
 
 
@@ -266,3 +267,35 @@ def test_infos_of_a_vector_are_those_of_each_environment(tmp_path: Path) -> None
         assert {path: column.tolist() for path, column in episode.columns.items()} == {
             path: column.tolist() for path, column in other.columns.items()
         }
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_nested_spaces_of_a_vector(mode: Any, tmp_path: Path) -> None:
+    vector = SyncVectorEnv([those.Wordless] * 3, autoreset_mode=mode)
+    env = VectorDataCollector(vector, name_at(tmp_path), record_infos=True, duplicates="keep")
+    env.action_space.seed(0)
+    env.reset(seed=1)
+    expected: dict[int, list[Any]] = {place: [] for place in range(3)}
+    for _ in range(12):
+        observations, _, terminated, truncated, infos = env.step(env.action_space.sample())
+        over = terminated | truncated
+        for place in np.flatnonzero(over).tolist():
+            finals = infos["final_obs"][place] if mode is AutoresetMode.SAME_STEP else None
+            camera = observations["camera"][place] if finals is None else finals["camera"]
+            pair = observations["pair"][1][place] if finals is None else finals["pair"][1]
+            expected[place].append((camera.tolist(), pair.tolist()))
+        if mode is AutoresetMode.DISABLED and over.any():
+            env.reset(options={"reset_mask": over})
+    env.close()
+    ends = [
+        (episode.columns["observation/camera"][-1].tolist(), episode.columns["observation/pair/_index_1"][-1].tolist())
+        for episode in open_source(name_at(tmp_path))
+    ]
+    assert all(final in ends for finals in expected.values() for final in finals)
+    assert len(ends) >= sum(map(len, expected.values())) > 6
+
+
+def test_nested_episodes_of_a_vector_are_those_of_one_environment() -> None:
+    name = f"{those.__name__}:Wordless"
+    alone = [episode.id for episode in episodes_of(name, episodes=6, infos=True)]
+    assert [episode.id for episode in episodes_of(name, episodes=6, infos=True, envs=4)] == alone
