@@ -189,7 +189,7 @@ def grown_job(job: Job) -> tuple[Job, Source]:
             f"{path}: a dataset in a bucket does not grow; copy it here, append to the copy, and upload that"
         )
     check_free(destination, path, True)
-    old = open_source(destination.source(path))
+    old = _open(job, path)
     try:
         columns: dict[str, ArraySpec] = flatten(old.spec())
     except SourceError as error:
@@ -230,6 +230,12 @@ def grown_job(job: Job) -> tuple[Job, Source]:
     return replace(
         job, content=content, losses=(*job.losses, *(loss for loss in losses if loss.path not in known))
     ), old
+
+
+def _open(job: Job, path: Path) -> Source:
+    """A dataset of the destination, with those images as the bytes of their files that are written so."""
+    source = open_source(job.destination.source(path))
+    return source.with_encoded([name for name in job.encoded if name in source.images()])
 
 
 def _is_alike(spec: ArraySpec, other: ArraySpec) -> bool:
@@ -312,7 +318,7 @@ def check_kept(job: Job, result: Path, old: Source, grown: Grown) -> None:
     check_unchanged(job.destination.path, grown)
     if grown.is_exact:
         return
-    new = open_source(job.destination.source(result))
+    new = _open(job, result)
     pairs = zip(old, _first(new, grown.episodes))
     for number, (before, after) in enumerate(pairs):
         if why := _difference(before, after):

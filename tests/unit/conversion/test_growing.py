@@ -286,3 +286,19 @@ def test_workers_append_the_same(tmp_path: Path) -> None:
     assert convert(source, name, append=True, limit=8, workers=1).episodes_written == 3
     convert(open_source(source).first(8), name_at(tmp_path / "whole"))
     assert contents(open_source(name)) == contents(open_source(name_at(tmp_path / "whole")))
+
+
+@pytest.mark.parametrize("place", ["tfds", "minari", "lerobot"])
+def test_image_files_stay_the_files_that_they_are(place: str, tmp_path: Path) -> None:
+    source = data.KINDS["files"](tmp_path)
+    whole, name = name_at(tmp_path / "whole", place), name_at(tmp_path, place)
+    report = convert(source, whole)
+    convert(source.first(2), name)
+    assert convert(source, name, append=True).encoded == report.encoded
+    assert played(name) == played(whole)
+    files = {
+        destination: open_source(open_destination(destination).source(open_destination(destination).path))
+        for destination in (name, whole)
+    }
+    if report.encoded:
+        assert contents(files[name].with_encoded(report.encoded)) == contents(files[whole].with_encoded(report.encoded))
