@@ -1,0 +1,511 @@
+"""RLlib's EnvRunners write what they sample into a table, while an algorithm trains on it as always: the new stack's callbacks.
+
+    config.callbacks(table_callbacks("localhost:8000", "replay", view="transition"))
+
+An EnvRunner hands over chunks of episodes (`on_sample_end`); `EpisodeAssembler` joins them by their id, and a whole episode goes to an
+`EpisodeSender`, whose thread connects, writes and reconnects, so that sampling does not wait for the network. Each episode is stored exactly once:
+it is named by RLlib's id, so that sending it again after a broken connection adds nothing.
+
+| an episode | is stored |
+| --- | --- |
+| that ended (terminated or truncated) | as it is |
+| whose chunks lack some steps in between | as two, the first of them truncated; counted as `cut` |
+| that its EnvRunner dropped, as by a reset | truncated where it was dropped; counted as `cut` |
+| that was unfinished when its EnvRunner ended | not |
+| of an evaluation | not, unless `evaluation=True` |
+
+Source: SingleAgentEnvRunner.sample, SingleAgentEpisode.cut and MultiAgentEpisode of Ray 2.60.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rlds2reverb.adapters.common import Server, check_pickles, open_client
+from rlds2reverb.client import Client
+from rlds2reverb.episode import ACTION, OBSERVATION, Array, columns_below
+from rlds2reverb.errors import (
+    ConfigError,
+    InvalidEpisode,
+    Rlds2ReverbError,
+    ServerUnreachable,
+    Stalled,
+    TransportError,
+    reason_of,
+)
+from rlds2reverb.extras import needing
+from rlds2reverb.formats.rows import steps, zero_row
+from rlds2reverb.keywords import make_options
+from rlds2reverb.learner.recording import WriteKeywords, WriteOptions
+from rlds2reverb.learner.writer import EpisodeWriter
+from rlds2reverb.specs import flatten
+from rlds2reverb.views import ViewLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+with needing("the adapter for RLlib", "rllib", ModuleNotFoundError):
+    from ray.rllib.callbacks.callbacks import RLlibCallback
+
+LOG = logging.getLogger("rlds2reverb.adapters.rllib")
+
+BLOCK, DROP = "block", "drop"
+_REMEMBERED = 10_000  # ids of ended episodes, to know one that is handed over again
+_IDS_OF_A_WRITER = 10_000  # it keeps the names that it was given; a new one begins without
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # seconds between attempts to reach a server
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of the episodes that EnvRunners of this process have handed over.
+
+    Attributes:
+      stored: episodes that the server has confirmed.
+      steps: their steps.
+      waiting: episodes that are still on their way.
+      dropped: left out because too many bytes were waiting (`when_full="drop"`).
+      bad: refused by the checks that every writer makes; the log says why.
+      repeated: handed over again, and left out.
+      cut: parts of episodes that end where steps are missing, or where the EnvRunner dropped them.
+    """
+
+    stored: int = 0
+    steps: int = 0
+    waiting: int = 0
+    dropped: int = 0
+    bad: int = 0
+    repeated: int = 0
+    cut: int = 0
+
+    def __add__(self, other: Account) -> Account:
+        return Account(*(getattr(self, name) + getattr(other, name) for name in _COUNTS))
+
+
+_COUNTS = tuple(count.name for count in fields(Account))
+
+
+class WholeEpisode(NamedTuple):
+    """An episode for `EpisodeWriter.write_episode`: its columns, its name, and what is known of it as a whole."""
+
+    columns: Mapping[str, Array]
+    id: str
+    metadata: Mapping[str, str]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(column.nbytes for column in self.columns.values())
+
+
+@dataclass
+class _Unfinished:
+    """An episode whose end has not come.
+
+    Attributes:
+      parts: path -> [T, ...], of each chunk; observations without the last one.
+      last: path -> [1, ...], the last observation.
+      stop: the number of steps up to here, counted from the episode's own beginning.
+      seen: the number of the call that brought the last chunk.
+    """
+
+    parts: list[dict[str, Array]]
+    last: dict[str, Array]
+    stop: int
+    seen: int
+    metadata: Mapping[str, str]
+    pieces: int = 0
+
+
+@dataclass
+class EpisodeAssembler:
+    """Joins the chunks that one EnvRunner hands over.
+
+    Attributes:
+      extra_columns: names among RLlib's extra_model_outputs that become columns of the steps, such as action_logp.
+      modules: only episodes of these RLModules; None for all.
+      repeated, cut: see `Account`.
+    """
+
+    extra_columns: Sequence[str] = ()
+    modules: Collection[str] | None = None
+    repeated: int = 0
+    cut: int = 0
+    _open: dict[str, _Unfinished] = field(default_factory=dict)
+    _ended: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    _calls: int = 0
+
+    def take(self, samples: Sequence[Any]) -> Iterator[WholeEpisode]:
+        """Takes what an EnvRunner returns from `sample`, and gives the episodes that have ended.
+
+        Args:
+          samples: SingleAgentEpisodes, of which a chunk continues another one of its id; or MultiAgentEpisodes, whose agents have an episode each.
+
+        Raises:
+          ConfigError: a chunk lacks one of `extra_columns`.
+        """
+        self._calls += 1
+        for sample in samples:
+            if (agents := getattr(sample, "agent_episodes", None)) is None:
+                yield from self._take_chunk(sample, sample.is_done, sample.is_terminated)
+                continue
+            for chunk in agents.values():
+                is_done = chunk.is_done or sample.is_done
+                yield from self._take_chunk(chunk, is_done, chunk.is_terminated or sample.is_terminated, sample.id_)
+        # An ongoing episode is in every sample, unless its agent only waits; after a reset it never comes again.
+        for key in [key for key, unfinished in self._open.items() if unfinished.seen < self._calls - 2]:
+            self.cut += 1
+            yield self._end(key, False)
+
+    def _take_chunk(self, chunk: Any, is_done: bool, is_terminal: bool, group: str = "") -> Iterator[WholeEpisode]:
+        module = str(chunk.module_id or "")
+        if self.modules is not None and module not in self.modules:
+            return
+        key = str(chunk.id_) if not group else f"{group}/{chunk.agent_id}"
+        start, count = int(chunk.t_started), len(chunk)
+        if key in self._ended:
+            self.repeated += 1
+            return
+        unfinished = self._open.get(key)
+        if unfinished is not None and start < unfinished.stop:
+            self.repeated += 1
+            return
+        if unfinished is not None and start > unfinished.stop:
+            self.cut += 1
+            pieces = unfinished.pieces + 1
+            yield self._end(key, False, is_over=False)
+            unfinished = None
+        else:
+            pieces = 0
+        if count:
+            columns, last = _columns_of(chunk, self.extra_columns)
+            if unfinished is None:
+                names = {"episode_id": group or key, "agent_id": str(chunk.agent_id or ""), "module_id": module}
+                unfinished = _Unfinished(
+                    [], last, start, self._calls, {name: text for name, text in names.items() if text}, pieces
+                )
+                self._open[key] = unfinished
+            unfinished.parts.append(columns)
+            unfinished.last, unfinished.stop, unfinished.seen = last, start + count, self._calls
+        if is_done and key in self._open:
+            yield self._end(key, is_terminal)
+
+    def _end(self, key: str, is_terminal: bool, is_over: bool = True) -> WholeEpisode:
+        unfinished = self._open.pop(key)
+        if is_over:
+            self._ended[key] = None
+            if len(self._ended) > _REMEMBERED:
+                self._ended.popitem(last=False)
+        parts = unfinished.parts
+        joined = {path: np.concatenate([part[path] for part in parts]) for path in parts[0]}
+        observation = {path: np.concatenate([joined.pop(path), last]) for path, last in unfinished.last.items()}
+        reward = joined.pop("reward")
+        action = columns_below({path: joined[path] for path in list(joined) if path.split("/")[0] == ACTION}, ACTION)
+        others = {
+            path: np.concatenate([column, zero_row(column)])
+            for path, column in joined.items()
+            if path.split("/")[0] != ACTION
+        }
+        columns = steps(columns_below(observation, OBSERVATION), action, reward, is_terminal, others)
+        name = f"rllib/{key}" + (f"+{unfinished.pieces}" if unfinished.pieces else "")
+        return WholeEpisode(columns, name, unfinished.metadata)
+
+
+def _columns_of(chunk: Any, extra_columns: Sequence[str]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The steps of a chunk: path -> [T, ...], and its last observation: path -> [1, ...]. Copies: RLlib goes on with the same memory."""
+    observations = _stacked(OBSERVATION, chunk.get_observations())
+    columns = {path: column[:-1].copy() for path, column in observations.items()}
+    columns |= {path: np.array(column) for path, column in _stacked(ACTION, chunk.get_actions()).items()}
+    columns["reward"] = np.array(chunk.get_rewards(), np.float32)
+    for name in extra_columns:
+        if name not in chunk.extra_model_outputs:
+            raise ConfigError(
+                f'RLlib: episodes have no "{name}" among their extra_model_outputs; there are {", ".join(sorted(chunk.extra_model_outputs)) or "none"}'
+            )
+        columns |= {
+            path: np.array(column) for path, column in _stacked(name, chunk.get_extra_model_outputs(name)).items()
+        }
+    return columns, {path: column[-1:].copy() for path, column in observations.items()}
+
+
+def _stacked(name: str, values: Any) -> dict[str, Array]:
+    """Values of a buffer of RLlib's, an array or a nest of arrays [T, ...], or a list of T values or nests -> path -> [T, ...]."""
+    if isinstance(values, list):
+        nests = [flatten(value, name) for value in values]
+        return {path: np.stack([np.asarray(nest[path]) for nest in nests]) for path in nests[0]} if nests else {}
+    return {path: np.asarray(column) for path, column in flatten(values, name).items()}
+
+
+class EpisodeSender:
+    """Writes episodes to a table, from a thread of its own.
+
+    It connects with the first episode. While the server cannot be reached it tries again and again; what waits meanwhile is bounded.
+
+    Args:
+      server: see `adapters.common.Server`.
+      table, view, options: as of `Client.writer`.
+      most_bytes: of the episodes that wait; beyond them `put` blocks, or leaves an episode out.
+      when_full: "block" or "drop".
+
+    Raises:
+      ConfigError: an option makes no sense.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        table: Any,
+        view: ViewLike | None,
+        options: WriteKeywords,
+        most_bytes: int = 256 << 20,
+        when_full: str = BLOCK,
+    ) -> None:
+        self._server, self._table, self._view, self._options = server, table, view, options
+        self._most_bytes, self._when_full = most_bytes, when_full
+        self._changed = threading.Condition()
+        self._waiting: deque[WholeEpisode] = deque()
+        self._bytes = self._sending = 0
+        self._account = Account()
+        self._is_closing = False
+        self.failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def put(self, episode: WholeEpisode) -> None:
+        """Adds an episode.
+
+        Raises:
+          Rlds2ReverbError: writing has failed for a reason that trying again does not mend, such as another signature.
+        """
+        with self._changed:
+            self.check()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="rlds2reverb-rllib", daemon=True)
+                self._thread.start()
+            is_full = bool(self._waiting) and self._bytes + episode.nbytes > self._most_bytes
+            if is_full and self._when_full == DROP:
+                self._count(dropped=1)
+                return
+            while self._waiting and self._bytes + episode.nbytes > self._most_bytes and self.failure is None:
+                self._changed.wait()
+            self.check()
+            self._waiting.append(episode)
+            self._bytes += episode.nbytes
+            self._changed.notify_all()
+
+    def check(self) -> None:
+        """Raises the error that ended the writing."""
+        if self.failure is not None:
+            raise self.failure
+
+    def flush(self, seconds: float | None = None) -> bool:
+        """Waits until everything is stored; False if that takes longer. Raises as `put`."""
+        with self._changed:
+            is_done = self._changed.wait_for(
+                lambda: (not self._waiting and not self._sending) or self.failure is not None, seconds
+            )
+            self.check()
+            return is_done
+
+    def account(self) -> Account:
+        """The account so far."""
+        with self._changed:
+            return replace(self._account, waiting=len(self._waiting) + self._sending)
+
+    def close(self, seconds: float | None = None) -> None:
+        """Sends what waits, for at most so long, and ends the thread."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(seconds)
+        if left := self.account().waiting:
+            LOG.warning("%d episodes were not sent: %s", left, self.failure or "there was no more time")
+
+    def _count(self, **counts: int) -> None:
+        self._account += Account(**counts)
+
+    def _run(self) -> None:
+        opened, client, writer = ExitStack(), None, None
+        pause, names = _FIRST_PAUSE, 0
+        while batch := self._take():
+            try:
+                while True:
+                    try:
+                        if client is None:
+                            client = opened.enter_context(open_client(self._server))
+                        if writer is None or names > _IDS_OF_A_WRITER:
+                            writer, names = self._new_writer(client, writer), 0
+                        names += len(batch)
+                        self._write(writer, batch)
+                        pause = _FIRST_PAUSE
+                        break
+                    except (ServerUnreachable, TransportError, Stalled) as error:
+                        LOG.warning("episodes wait, and are sent again in %.1f s: %s", pause, reason_of(error))
+                        _close(writer, opened)
+                        client = writer = None
+                        if not self._sleep(pause):
+                            return
+                        pause = min(2 * pause, _LONGEST_PAUSE)
+            except BaseException as error:  # not handled here: raised in the EnvRunner's next call
+                LOG.error("writing has ended: %s", reason_of(error))  # noqa: TRY400  the traceback comes with the error itself
+                with self._changed:
+                    self.failure = error
+                    self._changed.notify_all()
+                break
+            with self._changed:
+                self._sending = 0
+                self._changed.notify_all()
+        _close(writer, opened)
+
+    def _take(self) -> list[WholeEpisode]:
+        """What waits; empty at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_closing)
+            batch = list(self._waiting)
+            self._waiting.clear()
+            self._sending = len(batch)
+            return batch
+
+    def _new_writer(self, client: Client, former: EpisodeWriter | None) -> EpisodeWriter:
+        if former is not None:
+            former.close()
+        return client.writer(self._table, self._view, **self._options)
+
+    def _write(self, writer: EpisodeWriter, batch: list[WholeEpisode]) -> None:
+        """Writes episodes, and waits until they are stored. It is called again with all of them after a broken connection."""
+        written, bad = [], 0
+        for episode in batch:
+            try:
+                writer.write_episode(episode.columns, id=episode.id, metadata=episode.metadata)
+                written.append(episode)
+            except InvalidEpisode as error:
+                bad += 1
+                LOG.warning("an episode is left out: %s", error)
+        writer.flush()
+        with self._changed:
+            self._bytes -= sum(episode.nbytes for episode in batch)
+            steps_written = sum(len(next(iter(episode.columns.values()))) - 1 for episode in written)
+            self._count(stored=len(written), steps=steps_written, bad=bad)
+
+    def _sleep(self, seconds: float) -> bool:
+        """Waits before another attempt; False when it is closing, and there is no time for one."""
+        with self._changed:
+            return not self._changed.wait_for(lambda: self._is_closing, seconds)
+
+
+def _close(writer: EpisodeWriter | None, opened: ExitStack) -> None:
+    try:
+        with opened:
+            if writer is not None:
+                writer.close()
+    except Rlds2ReverbError as error:
+        LOG.debug("closing: %s", error)
+
+
+_SENDERS: weakref.WeakSet[EpisodeSender] = weakref.WeakSet()
+_ASSEMBLERS: weakref.WeakSet[Any] = weakref.WeakSet()
+_EXIT_SECONDS = 5.0
+
+
+@atexit.register
+def _close_all() -> None:
+    """An EnvRunner has no callback for its end: what waits is sent when its process ends, for a moment."""
+    until = time.monotonic() + _EXIT_SECONDS
+    for sender in list(_SENDERS):
+        sender.close(max(0.0, until - time.monotonic()))
+
+
+def flush_episodes(env_runner: Any = None, seconds: float = 60.0) -> Account:
+    """Waits until all that the EnvRunners of this process have handed over is stored; returns the account.
+
+        algorithm.env_runner_group.foreach_env_runner(flush_episodes)
+
+    Args:
+      env_runner: not used; RLlib gives it.
+      seconds: to wait at most; `Account.waiting` says what is left.
+
+    Raises:
+      Rlds2ReverbError: writing has failed.
+    """
+    until = time.monotonic() + seconds
+    total = Account()
+    for sender in list(_SENDERS):
+        sender.flush(max(0.0, until - time.monotonic()))
+        total += sender.account()
+    for callbacks in list(_ASSEMBLERS):
+        total += Account(repeated=callbacks.assembler.repeated, cut=callbacks.assembler.cut)
+    return total
+
+
+def table_callbacks(
+    server: Server,
+    table: Any,
+    view: ViewLike | None = None,
+    *,
+    extra_columns: Sequence[str] = (),
+    modules: Collection[str] | None = None,
+    evaluation: bool = False,
+    when_full: str = BLOCK,
+    most_queued_bytes: int = 256 << 20,
+    **options: Unpack[WriteKeywords],
+) -> type[RLlibCallback]:
+    """A class for `config.callbacks(...)` by which EnvRunners write their episodes into a table.
+
+    Args:
+      server: "host:port", or a function without arguments that connects; see `adapters.common.Server`.
+      table, view: as of `Client.writer`.
+      extra_columns: names among the module's outputs that become columns of the steps, such as "action_logp".
+      modules: only episodes of these RLModules; None for all.
+      evaluation: whether EnvRunners of the evaluation write, too.
+      when_full: what happens while so many bytes wait that no more may: "block" makes the EnvRunner wait, "drop" leaves the episode out and counts it.
+      most_queued_bytes: of episodes that wait for the server.
+      options: the further ones of `Client.writer`, by name; `map` is a function that changes each episode, see docs/transforms.md.
+
+    Raises:
+      ConfigError: an option makes no sense.
+    """
+    if when_full not in (BLOCK, DROP):
+        raise ConfigError(f"table_callbacks: when_full {when_full!r}: expected {BLOCK} or {DROP}")
+    make_options(WriteOptions, "table_callbacks", table, view, **options)  # wrong ones fail here, not in a worker
+    check_pickles(server)
+    chosen: WriteKeywords = options
+
+    class TableCallbacks(_TableCallbacks):
+        @staticmethod
+        def make_sender() -> EpisodeSender:
+            return EpisodeSender(server, table, view, chosen, most_queued_bytes, when_full)
+
+        def __init__(self) -> None:
+            super().__init__(EpisodeAssembler(tuple(extra_columns), modules), evaluation)
+
+    return TableCallbacks
+
+
+class _TableCallbacks(RLlibCallback):  # type: ignore[misc]  # RLlib is Any where it is not installed
+    make_sender: Callable[[], EpisodeSender]
+
+    def __init__(self, assembler: EpisodeAssembler, evaluation: bool) -> None:
+        super().__init__()
+        self.assembler, self._evaluation = assembler, evaluation
+        self._sender: EpisodeSender | None = None
+
+    def on_sample_end(self, *, env_runner: Any = None, metrics_logger: Any = None, samples: Any = (), **_: Any) -> None:
+        """Takes what the EnvRunner has sampled."""
+        if getattr(getattr(env_runner, "config", None), "in_evaluation", False) and not self._evaluation:
+            return
+        if self._sender is None:
+            self._sender = self.make_sender()
+            _SENDERS.add(self._sender)
+            _ASSEMBLERS.add(self)
+        self._sender.check()
+        for episode in self.assembler.take(samples):
+            self._sender.put(episode)
