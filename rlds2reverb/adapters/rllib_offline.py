@@ -143,16 +143,18 @@ class _OfflineBatches(OfflineData):  # type: ignore[misc]  # RLlib is Any where 
 
     def _next_batch(self) -> Batch:
         for _ in range(2):  # limited samples, and passes over a dataset, begin again
-            batches = self._batches
-            if batches is None:
-                with ExitStack() as opening:
-                    self._batches = batches = self._open_batches(opening)
-                    self._opened = opening.pop_all()
+            self._batches = batches = self._batches or self._begin()
             for batch in batches:
                 if any(len(episode) for episode in episodes(batch)):
                     return batch
             self.close()
         raise Stalled(f"{self._name}: it ended without an item that has a step")
+
+    def _begin(self) -> Batches:
+        with ExitStack() as opening:
+            batches = self._open_batches(opening)
+            self._opened = opening.pop_all()
+        return batches
 
     def close(self) -> None:
         """Ends streams and connections; the next sample opens new ones."""

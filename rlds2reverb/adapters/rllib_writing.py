@@ -222,9 +222,11 @@ class EpisodeAssembler:
 
 def _columns_of(chunk: Any, extra_columns: Sequence[str]) -> tuple[dict[str, Array], dict[str, Array]]:
     """The steps of a chunk: path -> [T, ...], and its last observation: path -> [1, ...]. Copies: RLlib goes on with the same memory."""
-    observations = _stacked(OBSERVATION, chunk.get_observations())
+    observations = _stacked(OBSERVATION, chunk.get_observations(), chunk.observation_space)
     columns = {path: column[:-1].copy() for path, column in observations.items()}
-    columns |= {path: np.array(column) for path, column in _stacked(ACTION, chunk.get_actions()).items()}
+    columns |= {
+        path: np.array(column) for path, column in _stacked(ACTION, chunk.get_actions(), chunk.action_space).items()
+    }
     columns["reward"] = np.array(chunk.get_rewards(), np.float32)
     for name in extra_columns:
         if name not in chunk.extra_model_outputs:
@@ -237,12 +239,31 @@ def _columns_of(chunk: Any, extra_columns: Sequence[str]) -> tuple[dict[str, Arr
     return columns, {path: column[-1:].copy() for path, column in observations.items()}
 
 
-def _stacked(name: str, values: Any) -> dict[str, Array]:
-    """Values of a buffer of RLlib's, an array or a nest of arrays [T, ...], or a list of T values or nests -> path -> [T, ...]."""
+def _stacked(name: str, values: Any, space: Any = None) -> dict[str, Array]:
+    """Values of a buffer of RLlib's, an array or a nest of arrays [T, ...], or a list of T values or nests -> path -> [T, ...].
+
+    They get the dtype of their space where that holds them: RLModules give actions of a Discrete space as int32, and its own sample int64.
+    """
     if isinstance(values, list):
         nests = [flatten(value, name) for value in values]
-        return {path: np.stack([np.asarray(nest[path]) for nest in nests]) for path in nests[0]} if nests else {}
-    return {path: np.asarray(column) for path, column in flatten(values, name).items()}
+        columns = {path: np.stack([np.asarray(nest[path]) for nest in nests]) for path in nests[0]} if nests else {}
+    else:
+        columns = {path: np.asarray(column) for path, column in flatten(values, name).items()}
+    dtypes = {} if space is None else flatten(_dtypes_of(space), name)
+    return {
+        path: column.astype(dtypes[path]) if path in dtypes and np.can_cast(column.dtype, dtypes[path]) else column
+        for path, column in columns.items()
+    }
+
+
+def _dtypes_of(space: Any) -> Any:
+    """The dtypes of a Gymnasium space, nested as its values are."""
+    inner = getattr(space, "spaces", None)
+    if isinstance(inner, Mapping):
+        return {name: _dtypes_of(child) for name, child in inner.items()}
+    if isinstance(inner, (list, tuple)):
+        return tuple(_dtypes_of(child) for child in inner)
+    return np.dtype(object if space.dtype is None else space.dtype)
 
 
 class EpisodeSender:
@@ -314,6 +335,9 @@ class EpisodeSender:
             )
             self.check()
             return is_done
+
+    def _is_idle(self) -> bool:
+        return self.failure is not None or not (self._waiting or self._sending)
 
     def account(self) -> Account:
         """The account so far."""

@@ -50,6 +50,7 @@ def replay(start_server: StartServer) -> str:
     | two_step | half_cheetah (3 episodes) | two_step | uniform |
     | sequences | cartpole | sequence:length=8,pad_end=true | uniform |
     | slices | cartpole | slices:length=8,per_episode=20 | uniform |
+    | collected | nothing: pages write into it | transition | uniform |
     """
     tables = {
         "transitions": (CARTPOLE, "transition"),
@@ -61,6 +62,7 @@ def replay(start_server: StartServer) -> str:
     }
     configs = [{"name": name, "signature": signature_of(*made)} for name, made in tables.items()]
     configs[1] |= {"sampler": "prioritized", "priority_exponent": 1.0}
+    configs.append({"name": "collected", "signature": signature_of(CARTPOLE, "transition")})
     address = start_server(*configs).address
     with rlds2reverb.connect(address) as client:
         for name, (dataset, view) in tables.items():

@@ -120,4 +120,4 @@ def test_settings_that_need_iterators_are_refused(address: str) -> None:
             input_="unused", offline_data_class=table_data(address, "pairs"), dataset_num_iters_per_learner=4
         ).build_algo()
     with pytest.raises(TypeError, match="no_such"):
-        table_data(address, "pairs", no_such=3)
+        table_data(address, "pairs", no_such=3)  # type: ignore[call-arg]

@@ -1,0 +1,368 @@
+"""What EnvRunners of RLlib sample is in a table: each episode once, whatever its chunks, its runner and its server do."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import ray
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.examples.envs.classes.multi_agent import MultiAgentCartPole
+
+import rlds2reverb
+from rlds2reverb.adapters.rllib_writing import (
+    Account,
+    EpisodeAssembler,
+    EpisodeSender,
+    WholeEpisode,
+    flush_episodes,
+    table_callbacks,
+)
+from rlds2reverb.adapters.torchrl import TableReplayBuffer
+from rlds2reverb.errors import ConfigError, ServerUnreachable, SpecMismatch
+from tests.support.project import ROOT
+from tests.systems.learners.conftest import CARTPOLE, StartServer
+from tests.systems.learners.servers import signature_of
+
+Row = tuple[float, ...]
+
+
+@pytest.fixture(scope="module")
+def address(start_server: StartServer) -> str:
+    return start_server({"name": "replay", "signature": signature_of(CARTPOLE, "transition")}).address
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[rlds2reverb.Client]:
+    with rlds2reverb.connect(address) as client:
+        yield client
+        client.reset("replay")
+
+
+def runner_of(callbacks: Any, environments: int = 2, **options: Any) -> SingleAgentEnvRunner:
+    config = (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .env_runners(num_envs_per_env_runner=environments, rollout_fragment_length=25, **options)
+        .callbacks(callbacks)
+        .debugging(seed=0)
+    )
+    return SingleAgentEnvRunner(config=config)
+
+
+def rows_in(client: rlds2reverb.Client) -> list[Row]:
+    """The transitions of the table: observation, action, reward, next observation, terminated, truncated."""
+    data = TableReplayBuffer(client, "replay")[:]
+    keys = (
+        "observation",
+        "action",
+        ("next", "reward"),
+        ("next", "observation"),
+        ("next", "terminated"),
+        ("next", "truncated"),
+    )
+    columns = [data[key].reshape(len(data), -1).double().numpy() for key in keys]
+    return sorted(map(tuple, np.concatenate(columns, axis=1).tolist()))
+
+
+def rows_of(samples: Sequence[SingleAgentEpisode]) -> list[Row]:
+    """The same of chunks, step by step."""
+    rows = []
+    for chunk in samples:
+        observations, actions, rewards = chunk.get_observations(), chunk.get_actions(), chunk.get_rewards()
+        for step in range(len(chunk)):
+            is_end = step == len(chunk) - 1
+            ends = (is_end and chunk.is_terminated, is_end and chunk.is_truncated)
+            rows.append((*observations[step], actions[step], rewards[step], *observations[step + 1], *ends))
+    return sorted(tuple(float(value) for value in row) for row in rows)
+
+
+def finished(samples: Sequence[SingleAgentEpisode]) -> list[SingleAgentEpisode]:
+    ended = {chunk.id_ for chunk in samples if chunk.is_done}
+    return [chunk for chunk in samples if chunk.id_ in ended]
+
+
+@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
+def test_the_table_holds_the_steps_of_every_finished_episode(
+    client: rlds2reverb.Client, address: str, mode: str
+) -> None:
+    runner = runner_of(table_callbacks(address, "replay", "transition"), batch_mode=mode)
+    samples = [chunk for _ in range(12) for chunk in runner.sample(random_actions=True)]
+    account = flush_episodes()
+    runner.stop()
+    whole = finished(samples)
+    assert rows_in(client) == rows_of(whole)
+    assert account.stored >= len({chunk.id_ for chunk in whole}) > 3
+    assert account.waiting == account.bad == account.dropped == 0
+
+
+def test_an_episode_that_is_dropped_by_a_reset_ends_truncated(client: rlds2reverb.Client, address: str) -> None:
+    runner = runner_of(table_callbacks(address, "replay", "transition"), environments=1)
+    before = runner.sample(num_timesteps=5, random_actions=True)
+    for _ in range(3):
+        runner.sample(num_timesteps=1, random_actions=True, force_reset=True)
+    runner.sample(num_timesteps=1, random_actions=True)
+    flush_episodes()
+    runner.stop()
+    (cut,) = [
+        row for row in rows_in(client) if row[-1] == 1 and row[:4] == tuple(before[-1].get_observations()[-2].tolist())
+    ]
+    assert cut[-2] == 0
+
+
+def chunk(start: int, stop: int, id_: str = "a", ends: bool = False, **more: Any) -> SingleAgentEpisode:
+    """Steps [start, stop) of an episode whose observations are their numbers."""
+    numbers = range(start, stop)
+    return SingleAgentEpisode(
+        id_=id_,
+        observations=[np.float32(number) for number in range(start, stop + 1)],
+        actions=list(numbers),
+        rewards=[float(number) for number in numbers],
+        terminated=ends,
+        t_started=start,
+        len_lookback_buffer=0,
+        **more,
+    )
+
+
+def told(episodes: Sequence[WholeEpisode]) -> list[tuple[list[float], bool]]:
+    return [(episode.columns["observation"].tolist(), bool(episode.columns["is_terminal"][-1])) for episode in episodes]
+
+
+@pytest.mark.parametrize("as_numpy", [False, True])
+def test_chunks_are_joined_once(as_numpy: bool) -> None:
+    assembler = EpisodeAssembler()
+    chunks = [chunk(0, 3), chunk(3, 5), chunk(3, 5), chunk(5, 6, ends=True), chunk(5, 6, ends=True)]
+    if as_numpy:
+        for part in chunks:
+            part.to_numpy()
+    episodes = [episode for part in chunks for episode in assembler.take([part])]
+    assert told(episodes) == [(list(range(7)), True)]
+    assert (assembler.repeated, assembler.cut) == (2, 0)
+    assert episodes[0].id == "rllib/a"
+
+
+def test_missing_steps_cut_an_episode() -> None:
+    assembler = EpisodeAssembler()
+    episodes = [episode for part in (chunk(0, 3), chunk(4, 6, ends=True)) for episode in assembler.take([part])]
+    assert told(episodes) == [([0, 1, 2, 3], False), ([4, 5, 6], True)]
+    assert assembler.cut == 1
+    assert len({episode.id for episode in episodes}) == 2
+
+
+def test_what_never_comes_again_is_ended() -> None:
+    assembler = EpisodeAssembler()
+    calls = [[chunk(0, 3), chunk(0, 2, "b")], [chunk(2, 4, "b")], [chunk(4, 5, "b")], [chunk(5, 6, "b")]]
+    assert told([episode for call in calls for episode in assembler.take(call)]) == [([0, 1, 2, 3], False)]
+
+
+def test_outputs_of_the_module_become_columns_or_are_refused() -> None:
+    part = chunk(0, 2, ends=True, extra_model_outputs={"action_logp": [0.5, 0.25]})
+    (episode,) = EpisodeAssembler(["action_logp"]).take([part])
+    assert episode.columns["action_logp"].tolist() == [0.5, 0.25, 0]
+    with pytest.raises(ConfigError, match='no "vf_preds" among their extra_model_outputs; there are action_logp'):
+        list(EpisodeAssembler(["vf_preds"]).take([part]))
+
+
+def test_actions_have_the_dtype_of_their_space() -> None:
+    spaces = gymnasium.spaces.Dict(
+        {"a": gymnasium.spaces.Discrete(3), "b": gymnasium.spaces.Box(-1, 1, (2,), np.float32)}
+    )
+    for dtype, kept in ((np.float32, np.float32), (np.float64, np.float64)):
+        actions = [{"a": np.int32(1), "b": np.zeros(2, dtype)}]
+        part = SingleAgentEpisode(
+            observations=[np.zeros(2), np.ones(2)],
+            actions=actions,
+            rewards=[0.0],
+            terminated=True,
+            action_space=spaces,
+            len_lookback_buffer=0,
+        )
+        (episode,) = EpisodeAssembler().take([part])
+        assert episode.columns["action/a"].dtype == np.int64
+        assert episode.columns["action/b"].dtype == kept
+
+
+def test_nests_of_observations_are_columns_below() -> None:
+    observations = [{"arm": np.ones(2), "goal": {"x": np.float32(n)}} for n in range(3)]
+    episode = SingleAgentEpisode(
+        observations=observations,
+        actions=[{"a": 1}, {"a": 2}],
+        rewards=[0.0, 1.0],
+        terminated=True,
+        len_lookback_buffer=0,
+    )
+    for part in (episode, episode.to_numpy()):
+        (whole,) = EpisodeAssembler().take([part])
+        assert whole.columns["observation/goal/x"].tolist() == [0, 1, 2]
+        assert whole.columns["action/a"].tolist() == [1, 2, 0]
+
+
+def test_agents_have_episodes_of_their_own(client: rlds2reverb.Client, address: str) -> None:
+    config = (
+        PPOConfig()
+        .environment(MultiAgentCartPole, env_config={"num_agents": 2})
+        .env_runners(rollout_fragment_length=60)
+        .multi_agent(policies={"p0", "p1"}, policy_mapping_fn=lambda agent, *_, **__: f"p{agent}")
+        .callbacks(table_callbacks(address, "replay", "transition", modules=["p1"]))
+        .debugging(seed=0)
+    )
+    runner = MultiAgentEnvRunner(config=config)
+    samples = [episode for _ in range(6) for episode in runner.sample(random_actions=True)]
+    flush_episodes()
+    runner.stop()
+    ended = {episode.id_ for episode in samples if episode.is_done}
+    of_p1 = [
+        part
+        for episode in samples
+        for part in episode.agent_episodes.values()
+        if part.module_id == "p1" and (episode.id_ in ended)
+    ]
+    observations = [row[:4] for row in rows_in(client)]
+    wanted = [tuple(map(float, row)) for part in of_p1 for row in part.get_observations()[:-1]]
+    assert ended
+    assert set(observations) >= set(wanted)
+    assert len(observations) == len(set(observations))
+
+
+def whole(number: int) -> WholeEpisode:
+    columns = {
+        "observation": np.full((4, 4), number, np.float32),
+        "action": np.zeros(4, np.int64),
+        "reward": np.ones(4, np.float32),
+        "is_terminal": np.arange(4) == 3,
+    }
+    return WholeEpisode(columns, f"episode-{number}", {})
+
+
+def test_a_server_that_comes_late_gets_everything_once(client: rlds2reverb.Client, address: str) -> None:
+    attempts = []
+
+    def connect() -> rlds2reverb.Client:
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise ServerUnreachable("not yet")
+        return rlds2reverb.connect(address)
+
+    sender = EpisodeSender(connect, "replay", "transition", {})
+    for number in range(5):
+        sender.put(whole(number))
+    assert sender.flush(60)
+    assert sender.account() == Account(stored=5, steps=15)
+    sender.put(whole(3))  # as an EnvRunner that is restarted may hand it over
+    sender.close()
+    assert len(rows_in(client)) == 15
+
+
+def test_what_is_too_much_waits_or_is_left_out_and_counted(address: str) -> None:
+    opened = threading.Event()
+
+    def connect() -> rlds2reverb.Client:
+        opened.wait(60)
+        return rlds2reverb.connect(address)
+
+    size = whole(0).nbytes
+    sender = EpisodeSender(connect, "replay", "transition", {}, most_bytes=3 * size, when_full="drop")
+    for number in range(10):
+        sender.put(whole(number))
+    assert sender.account().dropped >= 6
+    opened.set()
+    assert sender.flush(60)
+    account = sender.account()
+    assert account.stored + account.dropped == 10
+    opened.clear()
+    blocking = EpisodeSender(connect, "replay", "transition", {}, most_bytes=3 * size)
+    thread = threading.Thread(target=lambda: [blocking.put(whole(number)) for number in range(10)])
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive()
+    opened.set()
+    thread.join(60)
+    assert blocking.flush(60)
+    assert blocking.account().stored == 10
+    for one_of in (sender, blocking):
+        one_of.close()
+
+
+def test_a_table_of_other_steps_is_an_error_of_the_next_call(address: str) -> None:
+    sender = EpisodeSender(address, "replay", "episode", {})
+    sender.put(whole(0))
+    with pytest.raises(SpecMismatch):
+        sender.flush(60)
+    with pytest.raises(SpecMismatch):
+        sender.put(whole(1))
+
+
+def test_a_bad_episode_is_left_out_and_counted(client: rlds2reverb.Client, address: str) -> None:
+    bad = whole(1)._replace(columns={**whole(1).columns, "reward": np.full(4, np.nan, np.float32)})
+    sender = EpisodeSender(address, "replay", "transition", {})
+    for episode in (whole(0), bad, whole(2)):
+        sender.put(episode)
+    assert sender.flush(60)
+    assert sender.account() == Account(stored=2, steps=6, bad=1)
+    sender.close()
+
+
+def test_wrong_options_fail_where_they_are_written(client: rlds2reverb.Client) -> None:
+    with pytest.raises(ConfigError, match="expected block or drop"):
+        table_callbacks("localhost:1", "replay", when_full="wait")
+    with pytest.raises(TypeError, match="max_step"):
+        table_callbacks("localhost:1", "replay", max_step=3)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="client"):
+        table_callbacks(client, "replay")
+
+
+def test_an_algorithm_trains_while_its_remote_runners_write(client: rlds2reverb.Client, address: str) -> None:
+    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)
+    try:
+        config = (
+            PPOConfig()
+            .environment("CartPole-v1")
+            .env_runners(num_env_runners=1, rollout_fragment_length=200)
+            .training(train_batch_size=400, minibatch_size=100, num_epochs=1)
+            .callbacks(table_callbacks(address, "replay", "transition"))
+            .debugging(seed=0)
+        )
+        algorithm = config.build_algo()
+        for _ in range(2):
+            algorithm.train()
+        accounts = algorithm.env_runner_group.foreach_env_runner(flush_episodes, local_env_runner=False)
+        algorithm.stop()
+    finally:
+        ray.shutdown()
+    (account,) = accounts
+    assert account.stored > 5
+    assert client.server_info().tables["replay"].current_size == account.steps
+
+
+@pytest.mark.parametrize("terminated", [False, True])
+def test_the_pages_advantages_are_those_of_rllib(terminated: bool) -> None:
+    from ray.rllib.evaluation.postprocessing import compute_advantages
+    from ray.rllib.policy.sample_batch import SampleBatch
+
+    code = (ROOT / "docs/adapters/rllib.md").read_text()
+    (function,) = re.findall(r"^```python\n(# my_maps\.py\n.*?)^```", code, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(function, "my_maps.py", "exec"), names)
+    rng = np.random.default_rng(3)
+    rewards, values = rng.normal(size=(2, 9)).astype(np.float32)
+    last = float(rng.normal())
+    at = np.arange(10)
+    columns = {
+        "reward": np.append(rewards, 0),
+        "vf_preds": np.append(values, last),
+        "is_terminal": (at == 9) & terminated,
+    }
+    ours = names["advantages"](rlds2reverb.Episode(columns)).columns
+    batch = SampleBatch({"rewards": rewards.copy(), "vf_preds": values.copy()})
+    theirs = compute_advantages(batch, 0.0 if terminated else last, gamma=0.99, lambda_=0.95)
+    np.testing.assert_allclose(ours["advantages"][:-1], theirs["advantages"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ours["value_targets"][:-1], theirs["value_targets"], rtol=1e-5, atol=1e-6)
