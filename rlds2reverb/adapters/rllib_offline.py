@@ -118,9 +118,7 @@ class _OfflineBatches(OfflineData):  # type: ignore[misc]  # RLlib is Any where 
         self._opened = ExitStack()
         self._batches: Batches | None = None
 
-    def sample(
-        self, num_samples: int, return_iterator: bool = False, num_shards: int = 1, module_state: Any = None
-    ) -> MultiAgentBatch:
+    def sample(self, num_samples: int, return_iterator: bool = False, **_: Any) -> MultiAgentBatch:
         """A batch of at least `num_samples` steps, in whole episodes of the items.
 
         Raises:
@@ -178,3 +176,6 @@ class _Connectors(OfflinePreLearner):  # type: ignore[misc]
             if self._should_module_be_updated(module, columns)
         }
         return MultiAgentBatch(modules, env_steps=sum(len(episode) for episode in chosen))
+
+
+__all__ = ["local_data", "table_data"]

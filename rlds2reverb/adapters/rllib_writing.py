@@ -330,9 +330,7 @@ class EpisodeSender:
     def flush(self, seconds: float | None = None) -> bool:
         """Waits until everything is stored; False if that takes longer. Raises as `put`."""
         with self._changed:
-            is_done = self._changed.wait_for(
-                lambda: (not self._waiting and not self._sending) or self.failure is not None, seconds
-            )
+            is_done = self._changed.wait_for(self._is_idle, seconds)
             self.check()
             return is_done
 
@@ -358,7 +356,9 @@ class EpisodeSender:
         self._account += Account(**counts)
 
     def _run(self) -> None:
-        opened, client, writer = ExitStack(), None, None
+        opened = ExitStack()
+        client: Client | None = None
+        writer: EpisodeWriter | None = None
         pause, names = _FIRST_PAUSE, 0
         while batch := self._take():
             try:
@@ -522,7 +522,7 @@ class _TableCallbacks(RLlibCallback):  # type: ignore[misc]  # RLlib is Any wher
         self.assembler, self._evaluation = assembler, evaluation
         self._sender: EpisodeSender | None = None
 
-    def on_sample_end(self, *, env_runner: Any = None, metrics_logger: Any = None, samples: Any = (), **_: Any) -> None:
+    def on_sample_end(self, *, env_runner: Any = None, samples: Any = (), **_: Any) -> None:
         """Takes what the EnvRunner has sampled."""
         if getattr(getattr(env_runner, "config", None), "in_evaluation", False) and not self._evaluation:
             return
@@ -533,3 +533,6 @@ class _TableCallbacks(RLlibCallback):  # type: ignore[misc]  # RLlib is Any wher
         self._sender.check()
         for episode in self.assembler.take(samples):
             self._sender.put(episode)
+
+
+__all__ = ["Account", "flush_episodes", "table_callbacks"]

@@ -19,6 +19,7 @@ TESTS = CHECKOUT / "tests"
 BROAD_EXCEPTS = {
     "rlds2reverb/adapters/common.py": "an error of the reading thread is raised in the caller's",
     "rlds2reverb/adapters/jax.py": "an error of the thread that puts batches ahead is raised in the caller's",
+    "rlds2reverb/adapters/rllib_writing.py": "an error of the sending thread is raised in the EnvRunner's next call",
     "rlds2reverb/cli/top/app.py": "an error of the view is raised when the terminal is given back",
     "rlds2reverb/cli/top/watching.py": "an error of a requesting thread is raised in the one that shows what is known",
     "rlds2reverb/conversion/by_library.py": "whatever a library raises of a file is raised in the process that asked it",
