@@ -23,7 +23,8 @@ from rlds2reverb.cli.options import (
 from rlds2reverb.cli.push import push
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.conversion.convert import ConvertOptions
-from rlds2reverb.errors import ConfigError
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.extras import needing
 from rlds2reverb.formats.source import Source
 from rlds2reverb.keywords import command_options
 from rlds2reverb.push.options import PushOptions
@@ -84,9 +85,11 @@ def command(environment: str, destination: str | None, quiet: bool, as_json: boo
         _refuse_others(f'"{destination}"', [*_OF_TABLES, *_OF_SERVERS], "a server (--server)")
 
     def open_environment() -> Source:
-        from rlds2reverb.adapters.gymnasium.environments import EnvironmentSource
+        options = EnvironmentOptions(**playing)
+        with needing("playing an environment", "gymnasium", SourceError):
+            from rlds2reverb.adapters.gymnasium.environments import EnvironmentSource
 
-        return EnvironmentSource(environment, EnvironmentOptions(**playing))
+        return EnvironmentSource(environment, options)
 
     if destination is None:
         options = {**{name: getattr(PushOptions, name, None) for name in _NOT_OF_ENVIRONMENTS}, **common, **of_tables}

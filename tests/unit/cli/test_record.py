@@ -90,6 +90,15 @@ def test_what_makes_no_sense_is_told(run: Any, arguments: tuple[str, ...], code:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_without_gymnasium_it_says_how_to_get_it(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("environments", "spaces", "collector"):
+        monkeypatch.delitem(sys.modules, f"rlds2reverb.adapters.gymnasium.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    code, _, err = run("CartPole-v1", f"minari:{tmp_path}/cart-v0", "--episodes", "1")
+    assert code == 3
+    assert "playing an environment needs gymnasium; install with" in err
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_was_stopped_goes_on(number: signal.Signals, run: Any, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
