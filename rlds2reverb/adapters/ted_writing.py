@@ -8,6 +8,8 @@ A batch holds parts of trajectories: they begin before it and go on after it. `T
 | the id changes | is kept until its id comes again, in any row: collectors in processes hand their rows over in turn |
 | no flag is set, and the observation is another one than the step's `next` | is cut: it ends there as truncated, with the observation under `next` |
 
+Steps that `split_trajectories` added to make rows equally long, false in its mask, are left out.
+
 So a step's own `next` is always what follows it, also where a step was dropped between two batches, or where `next` is a later
 observation, as after MultiStep: then each step is an episode of its own.
 
@@ -29,6 +31,9 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.rows import steps, zero_row
 
 TRAJECTORY_ID = "collector/traj_ids"
+MASKS = ("collector/mask", "mask")
+"""Where TorchRL's `split_trajectories` says which steps are no padding; the second where the ids are at the root (0.14.1)."""
+
 _OF_COLLECTORS = "collector"  # a group of keys that describe the collecting, and are no columns
 _OF_BUFFERS = ("index", "priority_weight", "_weight")  # keys that sampling adds, and td_error beside them
 
@@ -72,8 +77,16 @@ class TrajectoryRecorder:
           ConfigError: keys are missing, or have other shapes or dtypes than in the first batch; an end flag is not one per step. Nothing
             was taken. Or an unfinished trajectory has more than `most_bytes`.
         """
+        mask = next((name for name in MASKS if _is_mask(leaves.get(name))), "")
+        if mask:
+            leaves = dict(leaves)
+            lengths = _lengths_of(mask, leaves.pop(mask))
         root, following, ids, done, terminal = self._split(leaves)
-        return self._cut(root, following, ids, done, terminal)
+        if not mask:
+            lengths = np.full(done.shape[0], done.shape[1])
+        elif lengths.shape != done.shape[:1]:
+            raise ConfigError(f'TED: "{mask}" has {len(lengths)} rows; expected {len(done)}')
+        return self._cut(root, following, ids, done, terminal, lengths)
 
     def finish(self) -> Iterator[dict[str, Array]]:
         """Gives the columns of the unfinished trajectories, as truncated episodes."""
@@ -149,8 +162,15 @@ class TrajectoryRecorder:
             )
 
     def _cut(
-        self, root: dict[str, Array], following: dict[str, Array], ids: Array | None, done: Array, terminal: Array
+        self,
+        root: dict[str, Array],
+        following: dict[str, Array],
+        ids: Array | None,
+        done: Array,
+        terminal: Array,
+        lengths: Array,
     ) -> Iterator[dict[str, Array]]:
+        """Cuts B rows; `lengths` [B]: of their steps, without the padding behind them."""
         rows, count = done.shape
         observed = [path for path in _observed(root, following) if is_under(path, OBSERVATION)]
         breaks = np.zeros((rows, max(0, count - 1)), bool)  # between a step and the next one of its row
@@ -160,10 +180,11 @@ class TrajectoryRecorder:
         changes = np.zeros_like(breaks) if ids is None else ids[:, 1:] != ids[:, :-1]
         stops = done.copy()
         stops[:, :-1] |= missing | changes
-        stops[:, -1:] = True
-        for row in range(rows):
+        filled = np.flatnonzero(lengths)
+        stops[filled, lengths[filled] - 1] = True
+        for row, length in zip(range(rows), lengths.tolist()):
             start = 0
-            for stop in (np.flatnonzero(stops[row]) + 1).tolist():
+            for stop in (np.flatnonzero(stops[row, :length]) + 1).tolist():
                 key: Hashable = ("row", row) if ids is None else ("id", ids[row, start].item())
                 part = _Part(
                     *({path: leaf[row, start:stop] for path, leaf in side.items()} for side in (root, following))
@@ -174,7 +195,7 @@ class TrajectoryRecorder:
                     self.cuts += 1
                     yield self._end(key, False)
                 self._open.setdefault(key, []).append(part)
-                is_cut = stop < count and bool(missing[row, stop - 1]) and not changes[row, stop - 1]
+                is_cut = stop < length and bool(missing[row, stop - 1]) and not changes[row, stop - 1]
                 self.cuts += is_cut
                 if done[row, stop - 1]:
                     yield self._end(key, bool(terminal[row, stop - 1]))
@@ -231,6 +252,22 @@ def _observed(root: Mapping[str, Array], following: Mapping[str, Array]) -> list
         for path, leaf in root.items()
         if path in following and (following[path].dtype, following[path].shape) == (leaf.dtype, leaf.shape)
     ]
+
+
+def _is_mask(leaf: Array | None) -> bool:
+    """Whether it is one bool per step: a column of that name, as of legal actions, has more."""
+    return leaf is not None and leaf.dtype == bool and leaf.size == leaf.shape[0] * leaf.shape[1]
+
+
+def _lengths_of(name: str, leaf: Array) -> Array:
+    """[B]: the true ones of a mask [B, T], which begin each row; raises `ConfigError` if others stand between them."""
+    mask = leaf.reshape(leaf.shape[:2])
+    if (mask[:, 1:] & ~mask[:, :-1]).any():
+        raise ConfigError(
+            f'TED: "{name}" is false before steps for which it is true: expected padding at the end of each row only, as split_trajectories '
+            "makes it. If it is no padding, rename the key with a transform, such as RenameTransform"
+        )
+    return np.asarray(mask.sum(axis=1))
 
 
 def _flag(name: str, leaf: Array, shape: tuple[int, ...]) -> Array:

@@ -106,6 +106,19 @@ def test_the_table_holds_what_torchrls_own_buffer_holds(
         assert len(keys) == 5
 
 
+def test_padded_trajectories_are_stored_without_their_padding(client: rlds2reverb.Client) -> None:
+    seen: list[TensorDict] = []
+    with TableReplayBuffer(client, "transitions", 8, write=TRANSITION) as buffer:
+        for data in collected(SerialEnv(3, cartpole), 90, 360, split_trajs=True):
+            assert not data["collector", "mask"].all()
+            buffer.extend(data)
+            seen.append(data[data["collector", "mask"]].clone())
+    held, theirs = TableReplayBuffer(client, "transitions")[:], torch.cat(seen)
+    assert len(held) == len(theirs) == 360
+    for key in ("observation", ("next", "observation"), ("next", "terminated")):
+        assert sorted(map(tuple, held[key].tolist())) == sorted(map(tuple, theirs[key].tolist()))
+
+
 def test_steps_that_are_added_singly_and_as_dicts_are_the_same(client: rlds2reverb.Client) -> None:
     (data,) = collected(cartpole(), 40, 40)
     with TableReplayBuffer(client, "transitions", 8, write=TRANSITION) as buffer:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.adapters.ted_writing import TRAJECTORY_ID, TrajectoryRecorder, differ
+from rlds2reverb.adapters.ted_writing import MASKS, TRAJECTORY_ID, TrajectoryRecorder, differ
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 
@@ -124,6 +124,35 @@ def test_a_trajectory_goes_on_in_another_row_by_its_id() -> None:
     assert not told(recorder.take(first)) + told(recorder.take(second))
     assert recorder.unfinished == 2
     assert sorted(len(actions) for _, actions, _ in told(recorder.finish())) == [6, 6]
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+@pytest.mark.parametrize("mask", MASKS)
+@given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=4), ends=st.sets(st.integers(0, 3)))
+def test_padding_of_split_trajectories_is_left_out(
+    mask: str, has_ids: bool, lengths: list[int], ends: set[int]
+) -> None:
+    """TorchRL pads with zeros, which are the id of a real trajectory, too."""
+    done = {(row, length - 1): True for row, length in enumerate(lengths) if length and row in ends}
+    leaves = collect(len(lengths), 5, done, has_ids)
+    is_step = np.arange(5) < np.array(lengths)[:, np.newaxis]
+    for leaf in leaves.values():
+        leaf[~is_step] = 0
+    rows = [{key: leaf[[row], :length] for key, leaf in leaves.items()} for row, length in enumerate(lengths) if length]
+    recorder = TrajectoryRecorder()
+    episodes = told(recorder.take({**leaves, mask: is_step[..., np.newaxis]})) + told(recorder.finish())
+    assert sorted(episodes) == sorted(episode for row in rows for episode in by_hand(row))
+    assert not recorder.cuts
+
+
+def test_a_mask_that_is_no_padding_is_refused_or_a_column() -> None:
+    leaves = collect(1, 3, {(0, 2): True})
+    with pytest.raises(ConfigError, match="padding at the end of each row only"):
+        list(TrajectoryRecorder().take({**leaves, "mask": np.array([[True, False, True]])}))
+    with pytest.raises(ConfigError, match='"mask" has 2 rows; expected 1'):
+        list(TrajectoryRecorder().take({**leaves, "mask": np.ones((2, 3), bool)}))
+    (episode,) = TrajectoryRecorder().take({**leaves, "mask": np.ones((1, 3, 4), bool)})
+    assert episode["mask"].shape == (4, 4)
 
 
 def test_columns_are_those_of_a_dump() -> None:
