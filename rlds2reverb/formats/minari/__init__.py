@@ -26,5 +26,6 @@ LOSSES = {  # code -> what the format cannot hold
     "unknown_end": "it is not known which episodes end in a terminal state: all are written as truncated",
     "text": "the text is no UTF-8, or has a NUL: such bytes are written as escapes",
     "metadata": "an attribute cannot hold it, and it is left out; or its size differs between episodes, and Minari alone reads it back",
+    "statistics": "the source says another sum, mean, deviation or extreme of the rewards than they have as written; the latter is written",
     "renumbered": "Minari numbers episodes from 0; the recorded number is lost",
 }

@@ -17,6 +17,7 @@ are merged into one file.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -43,7 +44,7 @@ from rlds2reverb.episode import (
     metadata_path,
 )
 from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.files import remove_whole, whole, write_whole
+from rlds2reverb.files import read_object, remove_whole, whole, write_whole
 from rlds2reverb.formats.destination import (
     LAST_ROW,
     Content,
@@ -62,7 +63,7 @@ from rlds2reverb.formats.hdf5 import Output
 from rlds2reverb.formats.minari import LOSSES
 from rlds2reverb.formats.minari.dataset import MAIN_FILE, METADATA_FILE, data_folder, datasets_root, is_id, read_json
 from rlds2reverb.formats.minari.spaces import Members, Texts, is_held, parse_members, space_of
-from rlds2reverb.formats.options import Parse, escape_text, read_path_and_options, some_text, words
+from rlds2reverb.formats.options import Parse, at_least_one, escape_text, read_path_and_options, some_text, words
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
 from rlds2reverb.images import JPEG_START
 from rlds2reverb.specs import JPEG, ArraySpec, ImageSpec, is_plain_number
@@ -78,6 +79,7 @@ _ABOUT = (  # metadata copied from the dataset of `like`
     "env_spec", "eval_env_spec", "author", "author_email", "algorithm_name", "code_permalink", "description", "requirements"
 )  # fmt: skip
 _SPACES = ("observation_space", "action_space")
+_PEOPLE = ("author", "author_email")  # sets in Minari 0.5, which are stored as lists
 _COMMON = frozenset({"description"})  # facts that other systems have by the same name, as the same text
 _INFOS = "infos"
 _OUR_FEATURES = ("id", "total_steps")  # attributes of every episode
@@ -90,10 +92,59 @@ _GROWS_BY_BYTES = 1 << 20
 _TOO_MUCH = "no numbers or UTF-8 text of less than 60,000 bytes without a NUL, or a seed that reads None"
 _INT_REWARDS = np.dtype(np.float64)
 
+
+def _several(text: str) -> list[str]:
+    """Texts with ";" between them, as Minari 0.4 joined the authors of combined datasets."""
+    texts = [part.strip() for part in text.split(";")]
+    if not all(texts):
+        raise ValueError('expected one or more texts with ";" between them')
+    return texts
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError("expected a number")
+    return number
+
+
+def _env_spec(text: str) -> str:
+    """The JSON of an `EnvSpec` of Gymnasium, which is in a file."""
+    path = Path(text).expanduser()
+    try:
+        spec = read_object(path, "the JSON of an EnvSpec, as env.spec.to_json() of Gymnasium gives it")
+    except SourceError as error:
+        raise ValueError(str(error)) from error
+    if "id" not in spec:
+        raise ValueError(
+            f'{path}: expected the JSON of an EnvSpec, as env.spec.to_json() of Gymnasium gives it; it has no "id"'
+        )
+    return json.dumps(spec)
+
+
+_FACTS: dict[str, Parse] = {
+    "author": _several,
+    "author_email": _several,
+    "code_permalink": some_text,
+    "algorithm_name": some_text,
+    "description": some_text,
+    "env_spec": _env_spec,
+    "eval_env_spec": _env_spec,
+    "requirements": _several,
+    "ref_min_score": _number,
+    "ref_max_score": _number,
+    "num_episodes_average_score": at_least_one,
+}
+"""Options that say what `metadata.json` says of the dataset as a whole."""
+
 _OPTIONS: dict[str, Parse] = {
     "id": some_text,
     "like": lambda text: some_text(text).replace(":", "/"),
     "images": words(_AUTO, _DECODED, _FILES),
+    **_FACTS,
 }
 
 
@@ -113,13 +164,22 @@ def open_minari(text: str) -> MinariDestination:
             f'"{name}": the id "{dataset_id}" is none of Minari\'s; expected (NAMESPACE/)NAME-vNUMBER, of letters, digits, "-" and "_"; '
             "say it by id=, as in minari:/path?id=NAMESPACE/NAME-v0"
         )
-    return MinariDestination(name, path, dataset_id, options.get("images", _AUTO), options.get("like"))
+    facts = {key: value for key, value in options.items() if key in _FACTS}
+    return MinariDestination(name, path, dataset_id, options.get("images", _AUTO), options.get("like"), facts)
 
 
 class MinariDestination:
-    def __init__(self, name: str, path: Path, dataset_id: str, images: str, like: str | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        dataset_id: str,
+        images: str,
+        like: str | None,
+        facts: Mapping[str, Any],
+    ) -> None:
         self.name, self.path, self._id = name, path, dataset_id
-        self._images, self._like = images, like
+        self._images, self._like, self._facts = images, like, facts
 
     def source(self, path: Path) -> str:
         return f"minari:{escape_text(path.absolute())}"
@@ -160,7 +220,7 @@ class MinariDestination:
 
     def kept_facts(self, content: Content) -> Collection[str]:
         liked = () if self._like is None else self._liked()
-        return {*self._written_facts(content), *(name for name in _ABOUT if name in liked)}
+        return {*self._written_facts(content), *(name for name in _ABOUT if name in liked), *self._facts}
 
     def _written_facts(self, content: Content) -> Collection[str]:
         """All of another dataset of Minari; of other systems, what has the same meaning there."""
@@ -187,9 +247,13 @@ class MinariDestination:
         places, _ = self._places(content)
         liked = {} if self._like is None else self._liked()
         facts = content.about.facts
-        about = {name: facts[name] for name in self._written_facts(content)} | {
-            name: liked[name] for name in (*_SPACES, *_ABOUT) if name in liked
+        about = {
+            **{name: facts[name] for name in self._written_facts(content)},
+            **{name: liked[name] for name in (*_SPACES, *_ABOUT) if name in liked},
+            **self._facts,
         }
+        # Minari 0.5 makes a set of what is there: of a text, as before 0.5, a set of its letters.
+        about |= {name: _several(about[name]) for name in _PEOPLE if isinstance(about.get(name), str)}
         is_encoded = any(place.spec.image is not None for place in places)
 
         def describe(episodes: int, steps: int, texts: Mapping[str, Texts]) -> dict[str, Any]:
@@ -343,6 +407,7 @@ class _MinariSink:
         group["terminations"], group["truncations"] = ends & is_terminal, ends & (not is_terminal)
         group.require_group("infos")
         self._write_features(group, episode, steps, losses)
+        _write_statistics(group, losses)
         losses += _end_losses(episode, is_terminal)
         self._episodes, self._steps = self._episodes + 1, self._steps + steps
         self._bytes += episode.nbytes
@@ -429,6 +494,29 @@ class _MinariSink:
                 else:
                     group.attrs[name] = attribute
         group.attrs.update(ours)
+
+
+def _write_statistics(group: h5py.Group, losses: list[Loss]) -> None:
+    """Writes the statistics of an episode's rewards as Minari's `EpisodeMetadataCallback` does, where the source says none, or others."""
+    rewards = group["rewards"][()]
+    if not len(rewards):
+        return
+    for name in ("sum", "mean", "std", "max", "min"):
+        feature, computed = f"rewards_{name}", float(getattr(rewards, name)())
+        recorded = group.attrs.get(feature)
+        if recorded is None:
+            group.attrs[feature] = computed
+        elif not _is_near(recorded, computed):
+            group.attrs[feature] = computed
+            losses.append(Loss("statistics", LOSSES["statistics"], metadata_path(feature)))
+
+
+def _is_near(recorded: Any, computed: float) -> bool:
+    """Whether both are the same number, but for the rounding of sums in another order or dtype."""
+    number = np.asarray(recorded)
+    if number.shape or number.dtype.kind not in "biuf":
+        return False
+    return bool(np.isclose(number, computed, rtol=1e-4, atol=1e-6, equal_nan=True))
 
 
 _NAMES = count()  # HDF5 takes two files in memory with one name for the same file, and refuses the second

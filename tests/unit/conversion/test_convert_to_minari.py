@@ -287,7 +287,9 @@ def test_the_layout_of_an_episode(tmp_path: Path) -> None:
     _, data = written(tmp_path, episode(0), episode(1))
     with h5py.File(data / "main_data.hdf5") as file:
         assert list(file) == ["episode_0", "episode_1"]
-        assert dict(file["episode_1"].attrs) == {"id": 1, "total_steps": 2}
+        rewards = file["episode_1/rewards"][()]
+        statistics = {f"rewards_{name}": getattr(rewards, name)() for name in ("sum", "mean", "std", "max", "min")}
+        assert dict(file["episode_1"].attrs) == {"id": 1, "total_steps": 2, **statistics}
         assert file["episode_1/terminations"][()].tolist() == [False, False]
         assert file["episode_1/truncations"][()].tolist() == [False, True]
         assert (file["episode_1/observations"].shape, file["episode_1/actions"].shape) == ((3, 3), (2, 2))
@@ -519,7 +521,7 @@ def test_attributes_of_older_versions_are_kept_too(tmp_path: Path) -> None:
         file.attrs["ref_max_score"] = np.float32(1.5)
     convert(f"minari:{first}", f"minari:{tmp_path / 'other-v4'}")
     copy = described(tmp_path / "other-v4")
-    assert (copy["author"], copy["requirements"], copy["ref_max_score"]) == ("Ann", ["own>=1", "other"], 1.5)
+    assert (copy["author"], copy["requirements"], copy["ref_max_score"]) == (["Ann"], ["own>=1", "other"], 1.5)
 
 
 def test_what_another_system_has_no_place_for_is_lost(tmp_path: Path) -> None:
@@ -541,3 +543,52 @@ def test_a_mix_says_what_its_parts_say_alike(tmp_path: Path) -> None:
     copy = described(tmp_path / "both-v0")
     assert {name: copy.get(name) for name in ABOUT} == {**ABOUT, "author": None}
     assert [loss.path for loss in report.losses if loss.code == "dataset_metadata"] == ["dataset/author"]
+
+
+def test_options_say_what_the_dataset_says_of_itself(tmp_path: Path) -> None:
+    (tmp_path / "spec.json").write_text('{"id": "Own-v0", "entry_point": null}')
+    told = "author=Ann;Bea,author_email=ann@there,code_permalink=there/code,algorithm_name=PPO,description=of two%2C and more,"
+    told += f"requirements=own>=1; other,ref_min_score=-1.5,ref_max_score=9,num_episodes_average_score=7,env_spec={tmp_path}/spec.json"
+    convert([episode(0)], f"minari:{tmp_path / 'own-v0'}?{told}", strict=True)
+    expected = {name: ABOUT[name] for name in ABOUT.keys() - {"eval_env_spec", "of_our_own", "requirements"}}
+    copy = described(tmp_path / "own-v0")
+    assert {name: copy.get(name) for name in expected} == {**expected, "description": "of two, and more"}
+    assert copy["requirements"] == ["own>=1", "other"]
+
+
+def test_an_option_wins_over_what_the_source_says(tmp_path: Path) -> None:
+    convert([episode(0)], f"minari:{tmp_path / 'own-v0'}?author=Ann,description=first", strict=True)
+    convert(f"minari:{tmp_path / 'own-v0'}", f"minari:{tmp_path / 'own-v1'}?author=Bea", strict=True)
+    copy = described(tmp_path / "own-v1")
+    assert (copy["author"], copy["description"]) == (["Bea"], "first")
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("author=Ann;;Bea", "expected one or more texts"),
+        ("author=", "expected one or more texts"),
+        ("ref_min_score=nan", "expected a number"),
+        ("ref_max_score=many", "expected a number"),
+        ("num_episodes_average_score=0", "at least 1"),
+        ("env_spec=nowhere.json", "nowhere.json"),
+        ("auhtor=Ann", 'did you mean "author=Ann"'),
+    ],
+)
+def test_facts_that_make_no_sense_are_refused(tmp_path: Path, option: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        convert([episode(0)], f"minari:{tmp_path / 'own-v0'}?{option}")
+
+
+def test_statistics_are_of_the_rewards_as_written(tmp_path: Path) -> None:
+    convert([episode(0), episode(1)], f"minari:{tmp_path / 'own-v0'}")
+    with h5py.File(tmp_path / "own-v0" / "data" / "main_data.hdf5", "a") as file:
+        file["episode_0"].attrs["rewards_sum"] = 1e6
+        kept = file["episode_1"].attrs["rewards_sum"] = file["episode_1"].attrs["rewards_sum"] * (1 + 1e-7)
+    report = convert(f"minari:{tmp_path / 'own-v0'}", f"minari:{tmp_path / 'own-v1'}", verify=True)
+    assert [(loss.code, loss.path, loss.episodes) for loss in report.losses] == [
+        ("statistics", "metadata/rewards_sum", 1)
+    ]
+    with h5py.File(tmp_path / "own-v1" / "data" / "main_data.hdf5") as file:
+        assert file["episode_0"].attrs["rewards_sum"] == file["episode_0/rewards"][()].sum()
+        assert file["episode_1"].attrs["rewards_sum"] == kept
