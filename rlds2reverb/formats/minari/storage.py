@@ -93,7 +93,6 @@ class HdfStorage:
 
     def __init__(self, facts: MinariFacts) -> None:
         self._path = facts.folder / MAIN_FILE
-        self._is_old = not (facts.folder / METADATA_FILE).is_file()
         with hdf5.open_file(self._path) as file, refuse_broken():
             matches = [_GROUP.fullmatch(name) for name in hdf5.list_names(file)]
         # HDF5 lists episode_10 before episode_2.
@@ -105,20 +104,17 @@ class HdfStorage:
             yield lambda number: _HdfEpisode(_find_group(file, number))
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
-        """The attributes of each episode's group; of Minari 0.3, with the statistics of its rewards."""
+        """The attributes of each episode's group, and the statistics among those of its rewards, where Minari's document and 0.3 have them."""
         with hdf5.open_file(self._path) as file:
             for number in self.numbers:
                 try:
                     group = _find_group(file, number)
                     attributes = hdf5.read_attributes(group)
-                    rewards = hdf5.find(group, REWARDS) if self._is_old else None
-                    if rewards is not None:
-                        attributes |= {
-                            f"rewards_{name}": value for name, value in hdf5.read_attributes(rewards).items()
-                        }
                 except (BrokenEpisode, SourceError):  # reading the episode says why
-                    attributes = {}
-                yield attributes
+                    yield {}
+                    continue
+                # Since 0.4 the group has them; to open one more dataset in every episode takes time.
+                yield attributes if "rewards_sum" in attributes else {**_read_statistics(group), **attributes}
 
     def leaves(self, number: int, field: str) -> tuple[Leaf, ...]:
         """The leaves of a field in an episode, for datasets without spaces: groups are Dicts, or Tuples."""
@@ -141,6 +137,16 @@ class HdfStorage:
                     Leaf(keys, ArraySpec((), TEXT) if spec.dtype == object else spec, named=(True,) * len(keys))
                 )
             return tuple(leaves)
+
+
+def _read_statistics(group: h5py.Group) -> dict[str, Any]:
+    """The attributes of an episode's rewards; {} if they cannot be read: the episode is then a bad one."""
+    try:
+        rewards = hdf5.find(group, REWARDS)
+        attributes = {} if rewards is None else hdf5.read_attributes(rewards)
+    except (BrokenEpisode, SourceError):
+        return {}
+    return {f"rewards_{name}": value for name, value in attributes.items()}
 
 
 def _find_group(file: h5py.File, number: int) -> h5py.Group:

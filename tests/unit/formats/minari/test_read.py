@@ -180,6 +180,22 @@ def test_a_number_of_steps_that_is_not_the_rows_is_told(tmp_path: Path) -> None:
     assert codes(source) == {"episode_length": 1}
 
 
+def test_statistics_may_be_attributes_of_the_rewards(tmp_path: Path) -> None:
+    """As Minari's Dataset Standards say, with rewards [T, 1]."""
+
+    def tell(group: h5py.Group) -> None:
+        rewards = group["rewards"][()][:, None]
+        del group["rewards"]
+        group["rewards"] = rewards
+        group["rewards"].attrs.update({"sum": rewards.sum(), "max": rewards.max()})
+
+    episodes = list(opened(tmp_path, tell, tell))
+    for episode in episodes:
+        assert episode.columns["reward"].shape == (len(episode),)
+        assert episode.metadata["rewards_sum"] == episode.columns["reward"].sum()
+        assert episode.metadata["rewards_max"] == episode.columns["reward"][:-1].max()
+
+
 def test_metadata_that_not_every_episode_has_is_left_out_and_known_to_where(tmp_path: Path) -> None:
     def level(group: h5py.Group) -> None:
         group.attrs["level"] = 4
