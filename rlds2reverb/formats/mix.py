@@ -215,6 +215,11 @@ class MixedSource(Source):
         self._readings = [tuple(Tally(part.name) for part in self._parts)]
 
     @property
+    def parts(self) -> tuple[Source, ...]:
+        """The sources that are mixed, in order; each can be read alone."""
+        return self._parts
+
+    @property
     def tallies(self) -> tuple[Tally, ...]:
         """What each part has given, in the last reading of the mix or of what `encoded` and `without` made of it; also in another process (`add`)."""
         return self._readings[-1]

@@ -16,20 +16,24 @@ from webdataset.tariterators import group_by_keys, tar_file_expander
 
 from rlds2reverb.episode import Array
 from rlds2reverb.formats.ilr.keys import DONES, FRAME, TERMINALS, column_of, is_observation, next_of
-from rlds2reverb.formats.ilr.write import ARCHIVE
 
 _SUFFIX = ".pickle"
 
 
 def read_back(path: Path) -> Iterator[dict[str, Array]]:
-    """The columns of every trajectory of a folder with one archive, or of an archive.
+    """The columns of every trajectory of a folder of archives, or of an archive.
 
     Raises:
       ImportError: zstd is unpacked by the program of that name, as webdataset does it, and that is not there.
       ValueError: it cannot be unpacked.
     """
+    for archive in sorted(path.glob("*.tar.zst")) if path.is_dir() else (path,):
+        yield from _read_archive(archive)
+
+
+def _read_archive(path: Path) -> Iterator[dict[str, Array]]:
     steps: list[dict[str, Any]] = []
-    with _unpacked(path / ARCHIVE if path.is_dir() else path) as stream:
+    with _unpacked(path) as stream:
         for sample in group_by_keys(tar_file_expander([{"url": str(path), "stream": stream}])):
             if f"{FRAME}{_SUFFIX}" not in sample:
                 continue  # the description

@@ -11,6 +11,7 @@ its documentation, `<task_name>/<benchmark_name>`. Source: `load_wds_datasets` a
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from rlds2reverb.formats.options import Parse, escape_text, read_options, unesca
 from rlds2reverb.formats.recordings import LINKS, RecordedSource, parse_source_name
 from rlds2reverb.formats.rows import LAST_STEPS
 from rlds2reverb.formats.source import Source
-from rlds2reverb.text import did_you_mean, shortened
+from rlds2reverb.text import counted, did_you_mean, shortened
 
 WEBDATASET, DICT = "webdataset", "dict"
 _Native = Callable[[Any, str, str], list[arrays.Arrays]]
@@ -97,10 +98,60 @@ def _find_files(path: Path, files: DatasetFiles) -> list[Path]:
         raise SourceError(f"{path}: expected files *{', *'.join((*SHARDS, *_OTHERS))} in it")
     if path.exists():
         return [files.pin(path)]
+    if _BRACES.search(path.name):
+        return [files.pin(shard) for shard in _expand_braces(path)]
     matches = [files.pin(file) for file in path.parent.glob(path.name) if not file.is_dir()] if path.name else []
     if not matches:
-        raise SourceError(f"{path}: not found; expected a file, a folder, or a pattern that fits some files")
+        raise SourceError(
+            f"{path}: not found; expected a file, a folder, a pattern that fits some files, or shards {{000..010}}"
+        )
     return sorted(matches)
+
+
+_BRACES = re.compile(r"\{(?:(?P<first>\d{1,9})\.\.(?P<last>\d{1,9})|(?P<names>[^{},]*(?:,[^{},]*)+))\}", re.ASCII)
+_MOST_SHARDS = 100_000
+
+
+def _expand_braces(path: Path) -> list[Path]:
+    """The shards that a name stands for, as webdataset takes it: `{000..010}` for numbers in order, `{train,test}` for names, the first braces outermost.
+
+    Raises:
+      SourceError: one of them is not there, or they are more than `_MOST_SHARDS`.
+    """
+    names = [path.name]
+    while any(map(_BRACES.search, names)):
+        names = [expanded for name in names for expanded in _expand_first(name, path)]
+        if len(names) > _MOST_SHARDS:
+            raise SourceError(f"{path}: stands for more than {_MOST_SHARDS:,} shards")
+    shards = [path.with_name(name) for name in names]
+    absent = [shard.name for shard in shards if not shard.exists()]
+    if absent:
+        raise SourceError(
+            f"{path}: {len(absent):,} of {counted(len(shards), 'shard')} not found: {shortened(', '.join(absent))}"
+        )
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise SourceError(f"{path}: {shortened(', '.join(twice))} is named twice")
+    return shards
+
+
+def _expand_first(name: str, path: Path) -> list[str]:
+    """The names by the first braces in a name."""
+    match = _BRACES.search(name)
+    if match is None:
+        return [name]
+    if match["names"] is not None:
+        words = match["names"].split(",")
+    else:
+        first, last = int(match["first"]), int(match["last"])
+        if abs(last - first) >= _MOST_SHARDS:
+            raise SourceError(f"{path}: {match[0]} stands for more than {_MOST_SHARDS:,} shards")
+        # As bash and webdataset write them: zeros in front of either number set the width of all.
+        ends = (match["first"], match["last"])
+        width = max(map(len, ends)) if any(end.startswith("0") and len(end) > 1 for end in ends) else 0
+        step = 1 if first <= last else -1
+        words = [f"{number:0{width}d}" for number in range(first, last + step, step)]
+    return [f"{name[: match.start()]}{word}{name[match.end() :]}" for word in words]
 
 
 def _file_reader(path: Path, layout: str | None, options: IlrOptions) -> ReadFile:

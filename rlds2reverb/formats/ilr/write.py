@@ -1,4 +1,4 @@
-"""Episodes -> a shard of il-representations: `ilr:PATH[?OPTIONS]`. A folder with one archive, or the archive."""
+"""Episodes -> shards of il-representations: `ilr:PATH[?OPTIONS]`. A folder with one archive or several, or the archive."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from rlds2reverb.formats.destination import (
     Content,
     Destination,
     Loss,
+    Sink,
     State,
     are_equal,
     place_named,
@@ -44,6 +45,7 @@ from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
 from rlds2reverb.specs import ArraySpec, is_plain_number
 
 ARCHIVE = "demos.tar.zst"
+SHARD = "demos-{:06d}.tar.zst"  # of several: webdataset takes them as demos-{000000..000041}.tar.zst
 _ENDINGS = (".tar.zst", ".tar")
 
 
@@ -62,17 +64,19 @@ OPTIONS: dict[str, Parse] = {
     "actions": at_least_one,
     "level": _level,
     "terminals": one_of(yes=True, no=False),
+    "shard_frames": at_least_one,
 }
 
 
 @dataclass(frozen=True)
 class IlrWriteOptions:
-    """The parsed options; `actions` is None to count the discrete actions that occur."""
+    """The parsed options; `actions` is None to count the discrete actions that occur, `shard_frames` for one shard of any size."""
 
     texts: Mapping[str, str]
     actions: int | None = None
     level: int = 3
     terminals: bool = False
+    shard_frames: int | None = None
 
 
 def open_ilr(text: str) -> IlrDestination:
@@ -90,11 +94,15 @@ def open_ilr(text: str) -> IlrDestination:
 
 
 class IlrDestination(Destination):
-    """A folder with one archive, or the archive."""
+    """A folder with one archive or several, or the archive."""
 
     def __init__(self, name: str, path: Path, options: IlrWriteOptions) -> None:
         self.name, self.path, self._options = name, path, options
         self._is_archive = path.name.endswith(_ENDINGS)
+        if self._is_archive and options.shard_frames is not None:
+            raise ConfigError(
+                f'"{name}": shard_frames: several shards lie in a folder; name one instead of {path.name}'
+            )
 
     def source(self, path: Path) -> str:
         return f"ilr:{escape_text(path.absolute())}"
@@ -131,7 +139,9 @@ class IlrDestination(Destination):
         is_terminal = terminal is None or not self._options.terminals or bool(terminal[-1])
         return flags(len(episode), is_terminal)
 
-    def sink(self, work: Path, content: Content, state: State | None) -> IlrSink:
+    def sink(self, work: Path, content: Content, state: State | None) -> Sink:
+        if self._options.shard_frames is not None:
+            return ShardsSink(work, self._options.shard_frames, self._options, content, state)
         return IlrSink(work / (self.path.name if self._is_archive else ARCHIVE), self._options, content, state)
 
 
@@ -211,9 +221,16 @@ _FLAGS = {flag: pickle_value(np.bool_(flag)) for flag in (False, True)}
 
 
 class IlrSink:
-    """Writes one archive."""
+    """Writes one archive; `before` is the state of the shard before it, whose description it shares."""
 
-    def __init__(self, path: Path, options: IlrWriteOptions, content: Content, state: State | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        options: IlrWriteOptions,
+        content: Content,
+        state: State | None,
+        before: State | None = None,
+    ) -> None:
         self._options, self._content = options, content
         self._members = _members_of(content.columns)
         self._beside = [
@@ -225,11 +242,19 @@ class IlrSink:
         self._description: Description | None = None
         if self._state["texts"] is not None:
             self._description = self._describe(self._state["texts"])
+        elif before is not None and before["texts"] is not None:
+            self._state["actions"] = before["actions"]
+            self._begin(before["texts"])
+
+    @property
+    def steps(self) -> int:
+        """Number of steps written so far."""
+        return int(self._state["steps"])
 
     def write(self, episode: Episode) -> Sequence[Loss]:
         """Writes an episode of at least two rows."""
         steps = len(episode) - 1
-        description = self._description or self._begin(episode)
+        description = self._description or self._begin(self._texts_of(episode))
         action = episode.columns.get(ACTION)
         if action is not None and action.ndim == 1 and action.dtype.kind in "iu":
             self._state["actions"] = max(self._state["actions"], int(action[:steps].max()) + 1)
@@ -241,7 +266,10 @@ class IlrSink:
         self._state["bytes"] = self._archive.sync()
         return dict(self._state)
 
-    def finish(self) -> None:
+    def finish(self, actions: int | None = None) -> None:
+        """Completes the archive; `actions` is the number of discrete ones of all shards, by default that of this one."""
+        if actions is not None:
+            self._state["actions"] = actions
         if self._description is not None and self._description.needs_actions:  # all of them are counted now
             self._archive.begin_anew(self._first(self._description), self._state["first"])
         self._archive.end(self._state["archived"])
@@ -255,9 +283,11 @@ class IlrSink:
         observation, action = (columns.get(name) for name in (OBSERVATION, ACTION))
         return Description(texts, observation, action)
 
-    def _begin(self, episode: Episode) -> Description:
+    def _texts_of(self, episode: Episode) -> dict[str, str]:
         recorded = {name: _text(episode.metadata[name]) for name in FEATURES if name in episode.metadata}
-        texts = {**recorded, **self._options.texts}
+        return {**recorded, **self._options.texts}
+
+    def _begin(self, texts: dict[str, str]) -> Description:
         self._state["texts"], self._description = texts, self._describe(texts)
         first = self._first(self._description)
         self._state["first"] = self._archive.begin(first)
@@ -309,6 +339,46 @@ class IlrSink:
         for name in FEATURES:
             if name in episode.metadata and read.get(name) != _plain(episode.metadata[name]):
                 yield Loss("metadata", LOSSES["metadata"], metadata_path(name))
+
+
+class ShardsSink:
+    """Writes archives of at most so many steps; an episode is never divided, and a longer one has an archive of its own.
+
+    Frames count from 0 in each. All have the first episode's description, with the number of actions of all, so archives are completed together.
+    """
+
+    def __init__(
+        self, folder: Path, most_steps: int, options: IlrWriteOptions, content: Content, state: State | None
+    ) -> None:
+        self._folder, self._most_steps, self._options, self._content = folder, most_steps, options, content
+        self._full: list[State] = list(state["full"]) if state is not None else []
+        for path in sorted(folder.glob(SHARD.format(0).replace("000000", "*")))[len(self._full) + 1 :]:
+            path.unlink()  # begun after the state was saved
+        self._current = self._open(len(self._full), None if state is None else state["current"])
+
+    def write(self, episode: Episode) -> Sequence[Loss]:
+        """Writes an episode of at least two rows."""
+        if self._current.steps and self._current.steps + len(episode) - 1 > self._most_steps:
+            self._full.append(self._current.sync())
+            self._current.close()
+            self._current = self._open(len(self._full), None, self._full[-1])
+        return self._current.write(episode)
+
+    def sync(self) -> State:
+        return {"full": list(self._full), "current": self._current.sync()}
+
+    def finish(self) -> None:
+        actions = self._current.sync()["actions"]  # counted from shard to shard
+        self._current.finish()
+        for number, state in enumerate(self._full):
+            self._open(number, state).finish(actions)
+
+    def close(self) -> None:
+        self._current.close()
+
+    def _open(self, number: int, state: State | None, before: State | None = None) -> IlrSink:
+        path = self._folder / SHARD.format(number)
+        return IlrSink(path, self._options, self._content, None if state is None else dict(state), before)
 
 
 def _text(value: object) -> str:

@@ -100,3 +100,28 @@ def test_a_name_is_no_command_and_no_pattern(tmp_path: Path, name: str, monkeypa
     assert any(text.startswith("webdataset ") for text in report.verified_by)
     assert {path.name for path in tmp_path.iterdir()} >= {"from.tar", name}
     assert not (tmp_path / "ran").exists()
+
+
+def test_webdataset_reads_several_shards_by_their_numbers(tmp_path: Path) -> None:
+    if shutil.which("zstd") is None:
+        pytest.skip("webdataset unpacks zstd by the program zstd")
+    ilr_data.shard(tmp_path / "from.tar", trajectories())
+    convert(f"ilr:{tmp_path / 'from.tar'}", f"ilr:{tmp_path / 'set'}?shard_frames=4", verify=True)
+    frames = samples(tmp_path / "set" / "demos-{000000..000001}.tar.zst")
+    assert [set(frame) == {"meta.pickle"} for frame in frames] == [at in (0, 4) for at in range(10)]
+    steps = [frame for frame in frames if "frame.pickle" in frame]
+    assert [step["frame.pickle"] for step in steps] == [0, 1, 2, 0, 1, 2, 3, 4]
+    for step, expected in zip(steps, ilr_data.frames(trajectories()), strict=True):
+        assert np.array_equal(step["obs.pickle"], expected["obs"])
+
+
+def test_each_dataset_of_a_config_is_read_alone(tmp_path: Path) -> None:
+    for task, steps in (("Toy-v0", 3), ("Spin-v0", 5)):
+        folder = tmp_path / "data" / "processed" / "demos" / "toy" / task
+        folder.mkdir(parents=True)
+        ilr_data.shard(folder / "demos.tar", [ilr_data.trajectory(np.random.default_rng(1), steps)])
+    (tmp_path / "c.yaml").write_text(
+        "dataset_configs: [{}, {env_cfg: {task: Spin-v0}}]\nenv_cfg: {benchmark_name: toy, task_name: Toy-v0}\n"
+    )
+    source = open_source(f"ilr:{tmp_path / 'c.yaml'}")
+    assert [[len(episode) for episode in part] for part in source.parts] == [[4], [6]]

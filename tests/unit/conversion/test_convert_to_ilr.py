@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import pickletools
 import shutil
@@ -291,3 +292,57 @@ def test_a_name_that_is_too_long_for_a_header_is_refused() -> None:
         make_member("x" * 101, b"")
     with pytest.raises(TypeError):
         pickle_value(object())
+
+
+def test_shards_hold_whole_episodes_and_share_one_description(tmp_path: Path) -> None:
+    episodes = [make_episode(rows, action=np.full(rows, rows)) for rows in (3, 4, 9, 2, 2, 40)]
+    convert(episodes, f"ilr:{tmp_path / 'set'}?shard_frames=5", verify=True)
+    shards = sorted((tmp_path / "set").iterdir())
+    assert [shard.name for shard in shards] == [f"demos-00000{number}.tar.zst" for number in range(4)]
+    frames = [[data for member, data in members(shard) if ".frame." in member.name] for shard in shards]
+    assert [len(numbers) for numbers in frames] == [5, 8, 2, 39]
+    assert all(safe_loads(numbers[0], "x") == 0 for numbers in frames)
+    assert len({members(shard)[0][1] for shard in shards}) == 1
+    read = open_source(f"ilr:{tmp_path / 'set'}/demos-{{000000..000003}}.tar.zst")
+    for episode, written in zip(read, episodes, strict=True):
+        assert episode.metadata["action_space"] == b'{"n": 41, "type": "Discrete"}'
+        assert np.array_equal(episode.columns["observation"], written.columns["observation"])
+
+
+def test_shards_go_on_from_any_state(tmp_path: Path) -> None:
+    """What was begun after the state was saved is written anew, to the byte."""
+    episodes = [make_episode(rows) for rows in (3, 4, 9, 2, 2)]
+    destination = open_destination(f"ilr:{tmp_path / 'set'}?shard_frames=4")
+    content = Content("x", {path: column_spec(values) for path, values in episodes[0].columns.items()}, {})
+
+    def write(folder: Path, stop: int, behind: int) -> dict[str, bytes]:
+        folder.mkdir()
+        sink = destination.sink(folder, content, None)
+        for episode in episodes[:stop]:
+            sink.write(episode)
+        state = json.loads(json.dumps(sink.sync()))
+        for episode in episodes[stop : stop + behind]:
+            sink.write(episode)
+        sink.sync()
+        sink.close()
+        sink = destination.sink(folder, content, state)
+        for episode in episodes[stop:]:
+            sink.write(episode)
+        state = sink.sync()
+        sink.finish()
+        destination.sink(folder, content, state).finish()  # interrupted, and done again
+        return {path.name: tarred(path) for path in folder.iterdir()}
+
+    def tarred(path: Path) -> bytes:
+        return bytes(cramjam.zstd.decompress(path.read_bytes()))
+
+    whole = write(tmp_path / "whole", 5, 0)
+    assert len(whole) == 4
+    for stop in range(5):
+        for behind in range(5 - stop):
+            assert write(tmp_path / f"{stop}_{behind}", stop, behind) == whole
+
+
+def test_several_shards_are_refused_for_one_archive(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="several shards lie in a folder"):
+        open_destination(f"ilr:{tmp_path / 'set.tar'}?shard_frames=5")

@@ -492,3 +492,37 @@ def test_most_shards_say_what_all_have(tmp_path: Path, rng: np.random.Generator,
     assert told == [
         f"1 of 3 shards looked at differ from most in what they have, shard {odd} in observation; their episodes are bad"
     ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("a{000..002}.tar", ["a000", "a001", "a002"]),
+        ("a{9..11}.tar", ["a9", "a10", "a11"]),
+        ("a{0..010}.tar", [f"a{number:03d}" for number in range(11)]),
+        ("a{2..1}.tar", ["a2", "a1"]),
+        ("{b,c}{1..2}.tar", ["b1", "b2", "c1", "c2"]),
+    ],
+)
+def test_shards_in_braces_are_those_that_webdataset_takes(tmp_path: Path, pattern: str, names: list[str]) -> None:
+    rng = np.random.default_rng(3)
+    for number, name in enumerate(names):
+        ilr_data.shard(tmp_path / f"{name}.tar", [ilr_data.trajectory(rng, number + 1)])
+    ilr_data.shard(tmp_path / "a7.tar", [ilr_data.trajectory(rng, 50)])
+    assert [len(episode) for episode in open_source(f"ilr:{tmp_path / pattern}")] == [
+        number + 2 for number in range(len(names))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("a{000..003}.tar", "3 of 4 shards not found: a001.tar, a002.tar, a003.tar"),
+        ("a{0..999999999}.tar", "more than 100,000"),
+        ("a{000,000}.tar", "a000.tar is named twice"),
+    ],
+)
+def test_shards_in_braces_that_make_no_sense_are_refused(tmp_path: Path, pattern: str, why: str) -> None:
+    ilr_data.shard(tmp_path / "a000.tar", [ilr_data.trajectory(np.random.default_rng(3), 2)])
+    with pytest.raises(SourceError, match=why):
+        open_source(f"ilr:{tmp_path / pattern}")
