@@ -287,7 +287,12 @@ class MixedSource(Source):
             for name, value in first.facts.items()
             if all(about.system == first.system and about.facts.get(name) == value for about in others)
         }
-        return About(first.system, shared, tuple(name for name in names if name not in shared))
+        spaces = {
+            path: space
+            for path, space in first.spaces.items()
+            if all(about.spaces.get(path) == space for about in others)
+        }
+        return About(first.system, shared, tuple(name for name in names if name not in shared), spaces)
 
     def images(self) -> Mapping[str, ImageSpec]:
         """The image columns that all parts can keep encoded, and that decode to the same."""

@@ -41,18 +41,20 @@ class About:
       system: the scheme of the format whose words the names are, such as "minari"; "" where the dataset says nothing.
       facts: name -> plain value, for JSON. Without what the name or the episodes of a copy say anew, such as the number of steps.
       unequal: names of facts that the parts of a mix say differently, or that only some of them say.
+      spaces: path of a step column -> its space of Gymnasium, as Minari writes it in JSON, where the dataset declares one. It says more than a
+        spec: which numbers are a MultiDiscrete, which characters a text may have.
     """
 
     system: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     unequal: tuple[str, ...] = ()
+    spaces: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, system: str, facts: Mapping[str, Any]) -> About:
+    def of(cls, system: str, facts: Mapping[str, Any], spaces: Mapping[str, Mapping[str, Any]] | None = None) -> About:
         """Keeps the facts that say something: no None, and no empty text, list or object."""
-        return cls(
-            system, {name: value for name, value in facts.items() if value is not None and value not in ("", [], {})}
-        )
+        said = {name: value for name, value in facts.items() if value is not None and value not in ("", [], {})}
+        return cls(system, said, spaces=spaces or {})
 
 
 @dataclass

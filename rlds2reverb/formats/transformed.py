@@ -34,7 +34,7 @@ from rlds2reverb.formats.expressions import Call, Column, Expression, Part, Spec
 from rlds2reverb.formats.last_step import decides_last_row, has_added_row
 from rlds2reverb.formats.operations import EpisodeRows
 from rlds2reverb.formats.rows import zero_row
-from rlds2reverb.formats.source import ALL, IsKnown, Source, Tally, Wrapper, checked_spec
+from rlds2reverb.formats.source import ALL, About, IsKnown, Source, Tally, Wrapper, checked_spec
 from rlds2reverb.formats.transform import SHIFT, Transform, transform_error
 from rlds2reverb.images import Size
 from rlds2reverb.specs import (
@@ -355,6 +355,21 @@ class Transformed(Wrapper):
           ConfigError: its steps do not allow the transform.
         """
         return _with_containers(nested({path: column.spec for path, column in self._recipes.items()}), self._recorded)
+
+    @property
+    def about(self) -> About:
+        """The source's, with spaces under their new names; without those of columns that are changed."""
+        about = self._source.about
+        if not about.spaces:
+            return about
+        picks = {path: column.picks for path, column in self._recipes.items()}
+        spaces = {path: [about.spaces.get(picked) for picked in picked_from] for path, picked_from in picks.items()}
+        kept = {
+            path: each[0]
+            for path, each in spaces.items()
+            if each and each[0] is not None and all(space == each[0] for space in each)
+        }
+        return replace(about, spaces=kept)
 
     def images(self) -> Mapping[str, ImageSpec]:
         """The source's, under their new names; without those that are changed or left out."""

@@ -133,7 +133,9 @@ class MinariRecordings(Recordings):
 
     @property
     def about(self) -> About:
-        return About.of("minari", self._facts.about)
+        declared = zip((OBSERVATION, ACTION), (self._facts.observation, self._facts.action))
+        spaces = {_path(name, leaf): leaf.space for name, leaves in declared for leaf in leaves or ()}
+        return About.of("minari", self._facts.about, spaces)
 
     def choose(self, numbers: Sequence[int] | None) -> None:
         self._chosen = numbers

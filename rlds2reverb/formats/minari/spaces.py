@@ -28,7 +28,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -56,12 +56,14 @@ class Leaf:
       spec: of a row, according to the space.
       is_image: whether Minari stores such a Box as JPEG.
       named: for each key, whether it is of a Dict; else it is a place in a Tuple.
+      space: the JSON of its space; {} where none is declared.
     """
 
     keys: tuple[str, ...]
     spec: ArraySpec
     is_image: bool = False
     named: tuple[bool, ...] = ()
+    space: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def path(self) -> str:
@@ -197,7 +199,7 @@ def _leaves(
         spec = _bounded(members.shape, members.dtype, members.low, members.high)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise SourceError(f"{here}: the space {kind} makes no sense: {shortened(str(error))}") from error
-    yield Leaf(keys, spec, members.is_image, named), members
+    yield Leaf(keys, spec, members.is_image, named, space), members
 
 
 _LENGTHS = {"min_length": 0, "max_length": 1 << 30}
@@ -307,16 +309,44 @@ def is_held(spec: ArraySpec) -> bool:
     return 0 not in spec.shape[:-1]  # the lists of bounds in the JSON show no axis behind one without a size
 
 
-def space_of(specs: Mapping[str, ArraySpec], texts: Mapping[str, Texts], above: str) -> dict[str, Any]:
-    """The space of a column, or of those below a name ("observation" or "action"); `texts` are the written ones, by full path."""
+def still_holds(space: Mapping[str, Any], spec: ArraySpec, texts: Texts) -> bool:
+    """Whether a column that nothing has changed may keep the space that its dataset declares: what is stored fits it, as are the texts written."""
+    try:
+        members = _members_of(str(space["type"]), space)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return False
+    if not members.may_hold(spec):
+        return False
+    if members.kind != "Text" or texts == Texts():
+        return True
+    has_lengths = members.shortest <= texts.shortest and texts.longest <= max(members.longest, 1)
+    return has_lengths and (members.characters is None or members.characters.issuperset(texts.characters))
+
+
+def space_of(
+    specs: Mapping[str, ArraySpec],
+    texts: Mapping[str, Texts],
+    above: str,
+    declared: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """The space of a column, or of those below a name ("observation" or "action").
+
+    Args:
+      specs: path below the name, "" for the column itself -> spec.
+      texts: the written ones, by full path.
+      above: the name.
+      declared: the spaces of single columns that are kept as they are, by full path.
+    """
     if "" in specs:
+        if declared and above in declared:
+            return dict(declared[above])
         spec = specs[""]
         return texts[above].space() if spec.dtype.kind == "O" and spec.image is None else _of_numbers(spec)
     parts: dict[str, dict[str, ArraySpec]] = {}
     for path, spec in specs.items():
         key, _, below = path.partition("/")
         parts.setdefault(key, {})[below] = spec
-    spaces = {key: space_of(below, texts, f"{above}/{key}") for key, below in parts.items()}
+    spaces = {key: space_of(below, texts, f"{above}/{key}", declared) for key, below in parts.items()}
     places = [_INDEX.fullmatch(key) for key in spaces]
     if all(places) and sorted(int(match[1]) for match in places if match) == list(range(len(spaces))):
         return {"type": "Tuple", "subspaces": [spaces[f"_index_{place}"] for place in range(len(spaces))]}

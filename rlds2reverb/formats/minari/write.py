@@ -62,7 +62,7 @@ from rlds2reverb.formats.features import is_no_seed
 from rlds2reverb.formats.hdf5 import Output
 from rlds2reverb.formats.minari import LOSSES
 from rlds2reverb.formats.minari.dataset import MAIN_FILE, METADATA_FILE, data_folder, datasets_root, is_id, read_json
-from rlds2reverb.formats.minari.spaces import Members, Texts, is_held, parse_members, space_of
+from rlds2reverb.formats.minari.spaces import Members, Texts, is_held, parse_members, space_of, still_holds
 from rlds2reverb.formats.options import Parse, at_least_one, escape_text, read_path_and_options, some_text, words
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
 from rlds2reverb.images import JPEG_START
@@ -258,12 +258,18 @@ class MinariDestination:
 
         def describe(episodes: int, steps: int, texts: Mapping[str, Texts]) -> dict[str, Any]:
             every = {place.path: texts.get(place.path, Texts()) for place in places}
+            declared = content.about.spaces
+            kept = {
+                place.path: declared[place.path]
+                for place in places
+                if place.path in declared and still_holds(declared[place.path], place.spec, every[place.path])
+            }
             spaces = {}
             for name in (OBSERVATION, ACTION):
                 specs = {
                     place.path[len(name) :].lstrip("/"): place.spec for place in places if is_under(place.path, name)
                 }
-                spaces[f"{name}_space"] = json.dumps(space_of(specs, every, name))
+                spaces[f"{name}_space"] = json.dumps(space_of(specs, every, name, kept))
             return {
                 "total_episodes": episodes,
                 "total_steps": steps,

@@ -592,3 +592,24 @@ def test_statistics_are_of_the_rewards_as_written(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "own-v1" / "data" / "main_data.hdf5") as file:
         assert file["episode_0"].attrs["rewards_sum"] == file["episode_0/rewards"][()].sum()
         assert file["episode_1"].attrs["rewards_sum"] == kept
+
+
+def test_spaces_stay_themselves_where_nothing_changes_their_columns(tmp_path: Path) -> None:
+    episodes = [
+        replace(item, columns={**item.columns, "action": np.ones((len(item), 2), np.int64)})
+        for item in (episode(0), episode(1))
+    ]
+    convert(episodes, f"minari:{tmp_path / 'own-v0'}")
+    declared = json.dumps({"type": "MultiDiscrete", "dtype": "int64", "nvec": [3, 4], "start": [0, 1]})
+    path = tmp_path / "own-v0" / "data" / "metadata.json"
+    path.write_text(json.dumps(described(tmp_path / "own-v0") | {"action_space": declared}))
+
+    def space_after(**options: Any) -> Any:
+        convert(f"minari:{tmp_path / 'own-v0'}", f"minari:{tmp_path / 'copy-v0'}", overwrite=True, **options)
+        return described(tmp_path / "copy-v0")["action_space"]
+
+    assert space_after(verify=True, strict=True) == declared
+    assert json.loads(space_after(transform={"make": {"action": "concat(action[0:1], action[0:1])"}}))["type"] == "Box"
+    assert json.loads(space_after(transform={"rename": {"action": "action/arm"}}))["subspaces"] == {
+        "arm": json.loads(declared)
+    }
