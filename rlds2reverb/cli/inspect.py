@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -167,10 +168,14 @@ def command(
 
     With --against the differences of two datasets are shown, the largest first.
 
-    A folder of a bucket, such as gs://BUCKET/FOLDER, is listed: the names of the datasets in it.
+    A folder of a bucket, such as gs://BUCKET/FOLDER, is listed: the names of the datasets in it. `minari:` lists Minari's datasets on this machine,
+    and those at $MINARI_REMOTE if that is a bucket.
     """
     if is_url(source):
         _print_datasets(source, as_json)
+        return
+    if source == "minari:":
+        _print_minari(as_json)
         return
     if server_config:
         if as_json:
@@ -289,6 +294,26 @@ def _print_datasets(folder: str, as_json: bool) -> None:
     for name in names:
         click.echo(name)
     output.talk(f"{folder}: {counted(len(names), 'dataset')}; inspect one by its name")
+
+
+def _print_minari(as_json: bool) -> None:
+    from rlds2reverb.formats.minari.dataset import REMOTE_VARIABLE, datasets_root, list_ids, remote_folder
+
+    root, remote = datasets_root(), os.environ.get(REMOTE_VARIABLE)
+    ids, failure = {name: str(root) for name in list_ids(root)}, ""
+    if remote:
+        try:
+            ids = dict.fromkeys(list_ids(remote_folder(remote)), remote) | ids
+        except SourceError as error:  # what is here is listed all the same
+            failure = str(error)
+    if as_json:
+        output.print_json({"datasets": [f"minari:{name}" for name in sorted(ids)]})
+    else:
+        for name in sorted(ids):
+            click.echo(f"minari:{name}" + ("" if ids[name] == str(root) else f"  # at {remote}"))
+    output.talk(f"{root}: {counted(list(ids.values()).count(str(root)), 'dataset')}; inspect one by its name")
+    if failure:
+        raise SourceError(f"${REMOTE_VARIABLE}: {failure}")
 
 
 def inspect_dataset(

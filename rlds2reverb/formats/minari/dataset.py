@@ -20,6 +20,11 @@ from rlds2reverb.formats.minari.spaces import Leaf, parse_space
 from rlds2reverb.text import shortened
 
 ROOT_VARIABLE = "MINARI_DATASETS_PATH"
+REMOTE_VARIABLE = "MINARI_REMOTE"
+MINARIS_REMOTE = "hf://farama-minari"
+"""Where Minari 0.5.4 itself looks without the variable; here nothing is read from a network that was not asked for."""
+
+_STORES = {"gcp": "gs", "gs": "gs", "s3": "s3"}  # Minari's word for a store -> the scheme here
 METADATA_FILE = "metadata.json"
 MAIN_FILE = "main_data.hdf5"
 
@@ -46,14 +51,43 @@ def datasets_root() -> Path:
     return path_of(root) if root is not None else Path.home() / ".minari" / "datasets"
 
 
-def data_folder(text: str) -> Path:
+def remote_folder(remote: str, name: str = "") -> Path:
+    """The folder of a dataset at a remote place, as Minari writes such places: gcp://BUCKET or hf://ORGANISATION.
+
+    In a bucket an id is the path of the folder; on the hub its first part is a repository of datasets.
+
+    Args:
+      remote: the value of `MINARI_REMOTE`, or of the option `remote`.
+      name: the dataset's id; "" for the whole place, which only a bucket has.
+
+    Raises:
+      SourceError: the place is written in another way.
+    """
+    scheme, separator, place = remote.partition("://")
+    place = place.rstrip("/")
+    if scheme == "hf" and separator and name and place and "/" not in place:
+        return path_of(f"hf://datasets/{place}/{name}")
+    if scheme in _STORES and separator and place:
+        return path_of(f"{_STORES[scheme]}://{place}/{name}".rstrip("/"))
+    raise SourceError(
+        f"remote place {shortened(remote)!r}: expected gcp://BUCKET, s3://BUCKET or hf://ORGANISATION, such as {MINARIS_REMOTE}"
+    )
+
+
+def data_folder(text: str, remote: str | None = None) -> Path:
     """The folder `data` of a dataset, by its id, the path of its folder, or that of its folder `data`.
+
+    An id is looked for on this machine first, then at the remote place.
+
+    Args:
+      text: the id or path.
+      remote: see `remote_folder`; None for `$MINARI_REMOTE`, without which there is none.
 
     Raises:
       SourceError: there is no dataset; the message has similar ids.
     """
     if is_id(text):
-        return _of_id(text)
+        return _of_id(text, remote or os.environ.get(REMOTE_VARIABLE) or None)
     if not text:
         raise SourceError(f"expected the id of a Minari dataset or a path{_describe_place(datasets_root())}")
     path = path_of(text)
@@ -65,19 +99,30 @@ def data_folder(text: str) -> Path:
     )
 
 
-def _of_id(name: str) -> Path:
+def _of_id(name: str, remote: str | None) -> Path:
     root = datasets_root()
     folder = root / name / "data"
     if _is_data(folder):
         return folder
     if folder.is_dir():
         raise SourceError(f"{folder}: expected {METADATA_FILE} or {MAIN_FILE}{_describe_place(folder)}")
+    if remote is not None and _is_data(far := remote_folder(remote, name) / "data"):
+        return far
     near = _similar_ids(name, list(_ids(root)))
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     if Path(name).is_dir():
         hint += f"; to read the folder {name}, write ./{name}"
     where = f"${ROOT_VARIABLE}" if ROOT_VARIABLE in os.environ else "$" + ROOT_VARIABLE + " is not set"
+    if remote is not None:
+        where += f"), nor at {remote} (${REMOTE_VARIABLE}, or the option remote"
+    elif not near:
+        hint += f"; to read it where Minari has it, add ?remote={MINARIS_REMOTE}, or set ${REMOTE_VARIABLE}"
     raise SourceError(f'no Minari dataset "{name}" in {root} ({where}){hint}')
+
+
+def list_ids(root: Path) -> list[str]:
+    """The ids of the datasets below a folder, here or in a bucket, sorted; a search of 20,000 folders."""
+    return sorted(_ids(root))
 
 
 def _is_data(folder: Path) -> bool:

@@ -57,7 +57,7 @@ from rlds2reverb.formats.minari.storage import (
     Stored,
     StoredEpisode,
 )
-from rlds2reverb.formats.options import Parse, one_of, split_options, unescape_text
+from rlds2reverb.formats.options import Parse, one_of
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, parse_source_name, read_each
 from rlds2reverb.formats.rows import exactly, steps, unread_of
 from rlds2reverb.formats.source import About, Source
@@ -84,6 +84,7 @@ _EPISODE_COUNT = "episode_count"
 _OPTIONS: dict[str, Parse] = {
     "infos": one_of(keep=True, drop=False),
     "spaces": one_of(declared=False, stored=True),
+    "remote": str,
     **SPEC_OPTIONS,
 }
 
@@ -97,7 +98,8 @@ class MinariOptions:
 
 def folder_of(text: str) -> Path:
     """The folder `data` of the dataset named after "minari:"; raises `SourceError` if there is none."""
-    return data_folder(unescape_text(split_options(text)[0]))
+    request = parse_source_name("minari", text, _OPTIONS)
+    return data_folder(request.text, request.options.get("remote"))
 
 
 def open_minari(text: str) -> Source:
@@ -107,8 +109,9 @@ def open_minari(text: str) -> Source:
       SourceError: there is no such dataset, it is damaged or not Minari's, or an option makes no sense.
     """
     request = parse_source_name("minari", text, _OPTIONS)
-    options = MinariOptions(**request.rename_options({"infos": "others", "spaces": "stored_spaces"}))
-    folder = data_folder(request.text)
+    chosen = request.rename_options({"infos": "others", "spaces": "stored_spaces"})
+    folder = data_folder(request.text, chosen.pop("remote", None))
+    options = MinariOptions(**chosen)
     # Whoever names a link means where it leads; a link that lies in a dataset's folder may not lead out of it.
     is_named = str(folder) == str(path_of(request.text)) and folder.is_symlink()
     files = request.files.pin(folder, boundary=None if is_named else folder.parent)
