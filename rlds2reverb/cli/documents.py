@@ -433,6 +433,10 @@ DOCUMENTS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
         "The account of the push; with --dry-run what it would do.",
         (PushReport, "rlds2reverb.push.plan:Plan", Failed),
     ),
+    "record": (
+        "The account of the dataset that was written, or of the push into tables.",
+        (ConvertReport, PushReport, Failed),
+    ),
     "sample": ("One line of the output: a sample, or as the last line an error.", (Sample, Failed)),
     "show": ("One episode.", (Episode, Failed)),
     "status": (

@@ -28,6 +28,7 @@ SECTIONS: dict[str, frozenset[str]] = {
     ),
     "Tables and views": frozenset(["table", "view", "view_config", "into"]),
     "Environment": frozenset(),
+    "Destination": frozenset(),
     "Data": frozenset(["limit"]),
     "Filters": frozenset(),
     "Bad data": frozenset(),

@@ -104,16 +104,19 @@ class ConvertOptions(EpisodeOptions):
         default=None, metadata=command_option("Read at most so many episodes.", least=1, section="Data")
     )
     overwrite: bool = field(
-        default=False, metadata=command_option("Replace the dataset that is at DEST, when all is done.")
+        default=False,
+        metadata=command_option("Replace the dataset that is at DEST, when all is done.", section="Destination"),
     )
     append: bool = field(
         default=False,
         metadata=command_option(
-            "Add to the dataset that is at DEST, if there is one; episodes that it has are left out, and counted as duplicate."
+            "Add to the dataset that is at DEST, if there is one; episodes that it has are left out, and counted as duplicate.",
+            section="Destination",
         ),
     )
     restart: bool = field(
-        default=False, metadata=command_option("Begin anew, whatever a run that was stopped has done.")
+        default=False,
+        metadata=command_option("Begin anew, whatever a run that was stopped has done.", section="Destination"),
     )
     decode: bool = field(
         default=False,
@@ -121,7 +124,9 @@ class ConvertOptions(EpisodeOptions):
     )
     verify: bool = field(
         default=False,
-        metadata=command_option("Read back what was written and compare it with SOURCE, before it appears at DEST."),
+        metadata=command_option(
+            "Read back what was written and compare it with SOURCE, before it appears at DEST.", section="Destination"
+        ),
     )
     allow_loss: Sequence[str] = field(
         default=(),

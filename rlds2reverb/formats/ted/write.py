@@ -275,7 +275,7 @@ def keys_of(content: Content, options: TedWriteOptions) -> tuple[list[TedKey], l
         losses.append(Loss("unknown_end", LOSSES["unknown_end"], IS_TERMINAL))
     priorities = options.priorities_of(content)
     for path, spec in sorted(content.columns.items()):
-        if path in FLAGS or path == priorities:
+        if path in FLAGS or (priorities and path == priorities):  # a column may be called "", which is no priorities
             continue
         is_widened = options.is_h5 and spec.dtype == _BFLOAT16
         code = _loss_code(path, spec, content, options) or ("bfloat16" if is_widened else "")

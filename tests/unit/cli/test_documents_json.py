@@ -144,6 +144,7 @@ TRANSFORMS = st.sampled_from([Transform().as_dict(), EVERYTHING.as_dict()])
 REPORTS: dict[str, st.SearchStrategy[Any]] = {
     "convert": st.builds(ConvertReport, transform=TRANSFORMS),
     "push": st.builds(PushReport, transform=TRANSFORMS, servers=st.just({})),
+    "record": st.builds(ConvertReport, transform=TRANSFORMS),
 }
 
 
@@ -237,6 +238,10 @@ def test_of_a_conversion(run: Run, tmp_path: Path) -> None:
     error = told(run, "convert", SOURCE, name, code=2)["error"]
     assert error["kind"] == "usage"
     assert told(run, "convert", SOURCE, f"ted:{tmp_path / 'other'}")["losses"]
+
+
+def test_of_a_recording_without_a_place(run: Run) -> None:
+    assert "say where the episodes go" in told(run, "record", "CartPole-v1", code=2)["error"]["message"]
 
 
 def test_of_an_index(run: Run) -> None:
