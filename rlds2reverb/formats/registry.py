@@ -538,7 +538,7 @@ def _write_ted(text: str) -> Destination:
 
 
 def _write_ilr(text: str) -> Destination:
-    from rlds2reverb.formats.ilr.write import open_ilr
+    from rlds2reverb.formats.ilr.destination import open_ilr
 
     return open_ilr(text)
 
@@ -695,7 +695,10 @@ BUILT_IN: tuple[Format, ...] = (
         Writing(
             _write_ilr,
             forms=(
-                Form("ilr:PATH[?OPTIONS]", "a folder with demos.tar.zst, or such an archive, for il-representations"),
+                Form(
+                    "ilr:PATH[?OPTIONS]",
+                    "a folder of shards, an archive, or a dict (.npz, .pkl.gz), for il-representations",
+                ),
             ),
             losses=ilr.LOSSES,
             library=LibraryReader("webdataset", (0, 2), ("webdataset",), _read_back_ilr),

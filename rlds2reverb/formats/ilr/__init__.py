@@ -7,10 +7,10 @@
 | `shards` | steps of archives as episodes |
 | `arrays` | the dict format and the benchmarks' demonstrations as episodes |
 | `read` | the source `ilr:PATH[?OPTIONS]` |
-| `write` | the destination `ilr:PATH[?OPTIONS]` |
+| `destination`, `write`, `write_arrays` | the destination `ilr:PATH[?OPTIONS]`: its options, shards, and the dict format |
 
-The destination writes one archive, `demos.tar.zst`, as `write_frames` of il_representations/data/write_dataset.py makes it; webdataset and
-il-representations' own reader read it. Importing this module loads no other.
+Shards are written as `write_frames` of il_representations/data/write_dataset.py makes them; webdataset and il-representations' own reader
+read them. Importing this module loads no other.
 
 Source of the layouts: il_representations/data/write_dataset.py, data/read_dataset.py and envs/*_envs.py.
 """
@@ -22,5 +22,6 @@ LOSSES = {  # code -> what the shards cannot hold
     "metadata": "features of an episode that differ from the first episode's, or that il-representations does not have; they are left out",
     "kinds": "columns of other dtypes than booleans, numbers and single texts, or with free sizes; they are left out",
     "shape": "a reward of shape [1], which is written, and read as a number",
+    "nests": "columns within columns, and texts as observations, in the dict format; they are left out",
     "names": "columns whose names have a dot, or one of the format's own meanings; they are left out",
 }

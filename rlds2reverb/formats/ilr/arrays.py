@@ -51,6 +51,7 @@ class _DictTrajectories:
         if dones.dtype.kind not in "biuf" or dones.size != len(dones) or not np.isin(dones, (0, 1)).all():
             raise SourceError(f"{where}: dones: expected one true or false for each step")
         self._dones = dones.reshape(-1).astype(bool)
+        self._terminals = self._find_terminals()
         is_stop = self._dones.copy()
         is_stop[-1:] = True
         if options.gaps == SPLIT and len(is_stop):
@@ -116,7 +117,23 @@ class _DictTrajectories:
             for key in columns
             if isinstance(self._arrays.get(keys.next_of(key)), np.ndarray)
         }
-        return align_columns(columns, last, bool(self._dones[rows.stop - 1]) and options.done_means == TERMINAL)
+        stop = rows.stop - 1
+        is_terminal = options.done_means == TERMINAL if self._terminals is None else bool(self._terminals[stop])
+        return align_columns(columns, last, bool(self._dones[stop]) and is_terminal)
+
+    def _find_terminals(self) -> Array | None:
+        """Which steps are terminal, where it is recorded, as only this package does it."""
+        terminals = self._arrays.get(keys.TERMINALS)
+        if not isinstance(terminals, np.ndarray):
+            return None
+        if (
+            terminals.dtype.kind not in "biu"
+            or terminals.size != len(terminals)
+            or not np.isin(terminals, (0, 1)).all()
+        ):
+            raise SourceError(f"{self.where}: terminals: expected one true or false for each step")
+        flags: Array = terminals.reshape(-1).astype(bool)
+        return flags
 
     def values(self) -> dict[str, ValueReader]:
         """How to read the values of keys that are not arrays."""

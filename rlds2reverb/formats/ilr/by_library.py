@@ -1,7 +1,8 @@
-"""What webdataset, by which il-representations reads, reads of a shard that is written."""
+"""What webdataset, by which il-representations reads, reads of a shard that is written; and NumPy or pickle of a dict."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import pickle
 import shutil
@@ -16,6 +17,7 @@ from webdataset.tariterators import group_by_keys, tar_file_expander
 
 from rlds2reverb.episode import Array
 from rlds2reverb.formats.ilr.keys import DONES, FRAME, TERMINALS, column_of, is_observation, next_of
+from rlds2reverb.formats.ilr.write import ARRAYS
 
 _SUFFIX = ".pickle"
 
@@ -27,8 +29,27 @@ def read_back(path: Path) -> Iterator[dict[str, Array]]:
       ImportError: zstd is unpacked by the program of that name, as webdataset does it, and that is not there.
       ValueError: it cannot be unpacked.
     """
+    if path.name.endswith(ARRAYS):
+        yield from _read_arrays(path)
+        return
     for archive in sorted(path.glob("*.tar.zst")) if path.is_dir() else (path,):
         yield from _read_archive(archive)
+
+
+def _read_arrays(path: Path) -> Iterator[dict[str, Array]]:
+    if path.suffix == ".npz":
+        with np.load(
+            path, allow_pickle=True
+        ) as file:  # as `load_dataset_atari` does it; the file is this package's own
+            arrays = dict(file)
+    else:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            arrays = _Numbers(stream).load()
+    steps = [dict(zip(arrays, row)) for row in zip(*arrays.values())]
+    start = 0
+    for stop in (np.flatnonzero(arrays[DONES]) + 1).tolist():
+        yield _columns(steps[start:stop])
+        start = stop
 
 
 def _read_archive(path: Path) -> Iterator[dict[str, Array]]:

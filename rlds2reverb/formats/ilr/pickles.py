@@ -236,6 +236,25 @@ def around(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[bytes, bytes]:
     return part_of(empty) + state, _TUPLE + _BUILD
 
 
+def dictionary_around() -> tuple[bytes, bytes]:
+    """The parts of a pickle before and after a dictionary's keys and values, one after the other."""
+    return _DICT + _MARK, _SET_ITEMS
+
+
+def list_around() -> tuple[bytes, bytes]:
+    """The parts of a pickle before and after a list's entries."""
+    return _LIST + _MARK, _APPENDS
+
+
+def objects_around(count: int) -> tuple[bytes, bytes]:
+    """The whole pickle of an array of so many objects [count], before and after these, as an npy file has it."""
+    empty = Named("numpy.core.multiarray", "_reconstruct", (Named("numpy", "ndarray"), (0,), b"b"))
+    dtype = part_of(Named("numpy", "dtype", ("O8", False, True))) + part_of((3, "|", None, None, None, -1, -1, 63))
+    state = _MARK + part_of(1) + part_of((count,)) + dtype + _BUILD + part_of(False)
+    start, end = list_around()
+    return _PROTO + part_of(empty) + state + start, end + _TUPLE + _BUILD + _STOP
+
+
 def join_parts(parts: Mapping[str, Any]) -> bytes:
     """The part of a pickle that makes a dictionary of parts, or of dictionaries of parts."""
     items = (part_of(key) + (join_parts(part) if isinstance(part, Mapping) else part) for key, part in parts.items())

@@ -1,4 +1,4 @@
-"""Episodes -> shards of il-representations: `ilr:PATH[?OPTIONS]`. A folder with one archive or several, or the archive."""
+"""Episodes -> shards of il-representations: `ilr:PATH[?OPTIONS]`. A folder with one archive or several, or the archive; `write_arrays` writes the dict format."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from rlds2reverb.formats.destination import (
     Sink,
     State,
     are_equal,
-    place_named,
     rows_that_differ,
 )
 from rlds2reverb.formats.ilr import LOSSES, keys
@@ -40,32 +39,14 @@ from rlds2reverb.formats.ilr.archives import METADATA as METADATA_MEMBER
 from rlds2reverb.formats.ilr.archives import ArchiveWriter, make_member
 from rlds2reverb.formats.ilr.description import FEATURES, Description, features_of
 from rlds2reverb.formats.ilr.pickles import around, close_pickle, join_parts, part_of, pickle_value, row_pickles
-from rlds2reverb.formats.options import Parse, at_least_one, escape_text, one_of, read_path_and_options, whole_number
+from rlds2reverb.formats.options import escape_text
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
 from rlds2reverb.specs import ArraySpec, is_plain_number
 
 ARCHIVE = "demos.tar.zst"
 SHARD = "demos-{:06d}.tar.zst"  # of several: webdataset takes them as demos-{000000..000041}.tar.zst
 _ENDINGS = (".tar.zst", ".tar")
-
-
-def _level(text: str) -> int:
-    level = whole_number(text)
-    if not 1 <= level <= 19:
-        raise ValueError("expected 1 to 19")
-    return level
-
-
-_TEXTS = {"benchmark": "benchmark_name", "task": "task_name", "color": "color_space"}
-OPTIONS: dict[str, Parse] = {
-    "benchmark": str,
-    "task": str,
-    "color": one_of(RGB="RGB", GRAY="GRAY"),
-    "actions": at_least_one,
-    "level": _level,
-    "terminals": one_of(yes=True, no=False),
-    "shard_frames": at_least_one,
-}
+ARRAYS = (".npz", ".pkl.gz", ".pickle.gz", ".pickle", ".pkl")  # endings of a dictionary of arrays in one file
 
 
 @dataclass(frozen=True)
@@ -77,20 +58,6 @@ class IlrWriteOptions:
     level: int = 3
     terminals: bool = False
     shard_frames: int | None = None
-
-
-def open_ilr(text: str) -> IlrDestination:
-    """The destination that the text after "ilr:" names.
-
-    Raises:
-      ConfigError: the path is missing, or an option has no valid value.
-    """
-    name = f"ilr:{text}"
-    path, chosen = read_path_and_options(name, text, OPTIONS, ConfigError)
-    if not path:
-        raise ConfigError(f'"{name}": expected ilr:FOLDER, or an archive: ilr:NAME.tar.zst')
-    texts = {name: chosen.pop(option) for option, name in _TEXTS.items() if option in chosen}
-    return IlrDestination(name, place_named(path), IlrWriteOptions(texts, **chosen))
 
 
 class IlrDestination(Destination):
@@ -122,7 +89,7 @@ class IlrDestination(Destination):
             losses.append(Loss("shape", f"{reward}: {LOSSES['shape']}", REWARD))
         unknown = [name for name in content.metadata if name not in FEATURES]
         losses += [Loss("metadata", LOSSES["metadata"], metadata_path(name)) for name in unknown]
-        kept = _members_of(content.columns)
+        kept = members_of(content.columns)
         if keys.ACTS not in kept or not any(map(keys.is_observation, kept)):
             raise ConfigError(
                 f"{self.name}: needs an observation and an action of numbers with fixed sizes; {content.source} has "
@@ -154,7 +121,7 @@ _KEYS = {column: key for key, column in keys.COLUMNS.items()}
 Leaves = dict[tuple[str, ...], str]  # path within the value of a key, () for a plain one -> path of the column
 
 
-def _pickles(leaves: Leaves, columns: Mapping[str, Array], rows: slice) -> list[bytes]:
+def pickles_of_rows(leaves: Leaves, columns: Mapping[str, Array], rows: slice) -> list[bytes]:
     """The pickles of the values of one key in these rows."""
     if () in leaves:
         column = columns[leaves[()]][rows]
@@ -200,7 +167,7 @@ def _key_of(path: str, spec: ArraySpec) -> tuple[str, tuple[str, ...]] | str:
     return "names" if not key or "." in key or len(key.encode()) > 60 or "" in rest else (key, tuple(rest))
 
 
-def _members_of(columns: Mapping[str, ArraySpec]) -> dict[str, Leaves]:
+def members_of(columns: Mapping[str, ArraySpec]) -> dict[str, Leaves]:
     """Key -> its leaves, for the columns that have a key."""
     members: dict[str, Leaves] = {}
     for path, spec in columns.items():
@@ -232,7 +199,7 @@ class IlrSink:
         before: State | None = None,
     ) -> None:
         self._options, self._content = options, content
-        self._members = _members_of(content.columns)
+        self._members = members_of(content.columns)
         self._beside = [
             path for key, leaves in self._members.items() for path in leaves.values() if not keys.is_observation(key)
         ]
@@ -260,7 +227,10 @@ class IlrSink:
             self._state["actions"] = max(self._state["actions"], int(action[:steps].max()) + 1)
         self._archive.add(self._pack(episode, steps))
         self._state["steps"] += steps
-        return [*self._find_losses(episode, steps), *self._other_metadata(episode, description)]
+        return [
+            *find_losses(episode, steps, self._options.terminals, self._beside),
+            *self._other_metadata(episode, description),
+        ]
 
     def sync(self) -> State:
         self._state["bytes"] = self._archive.sync()
@@ -308,9 +278,9 @@ class IlrSink:
         if self._options.terminals:
             contents[keys.TERMINALS] = [_FLAGS[is_terminal and at == steps - 1] for at in range(steps)]
         for key, leaves in self._members.items():
-            contents[key] = _pickles(leaves, episode.columns, slice(0, steps))
+            contents[key] = pickles_of_rows(leaves, episode.columns, slice(0, steps))
             if keys.is_observation(key):
-                contents[keys.next_of(key)] = _pickles(leaves, episode.columns, slice(1, steps + 1))
+                contents[keys.next_of(key)] = pickles_of_rows(leaves, episode.columns, slice(1, steps + 1))
         order = sorted(contents)
         for at in range(steps):
             name = f"frame_{self._state['steps'] + at:03d}"
@@ -319,26 +289,33 @@ class IlrSink:
                 self._state["archived"] += len(member)
                 yield member
 
-    def _find_losses(self, episode: Episode, steps: int) -> Iterator[Loss]:
-        columns = episode.columns
-        terminal = columns.get(IS_TERMINAL)
-        is_terminal = terminal is not None and bool(terminal[-1])
-        if not self._options.terminals and not is_terminal:
-            yield Loss("ends", LOSSES["ends"], IS_TERMINAL)
-        read = terminal_discount(steps + 1, is_terminal or not self._options.terminals)
-        for path, discount in columns_under(columns, DISCOUNT).items():
-            if odd := rows_that_differ(discount, read):
-                yield Loss("discounts", LOSSES["discounts"], path, odd)
-        for path in self._beside:
-            if not are_equal(columns[path][-1:], zero_row(columns[path])):
-                yield Loss("last_row", LOSSES["last_row"], path, LAST_ROW)
-
     def _other_metadata(self, episode: Episode, description: Description) -> Iterator[Loss]:
         actions = self._options.actions or max(1, self._state["actions"])
         read = features_of(description.data(actions), "the description")
         for name in FEATURES:
             if name in episode.metadata and read.get(name) != _plain(episode.metadata[name]):
                 yield Loss("metadata", LOSSES["metadata"], metadata_path(name))
+
+
+def find_losses(episode: Episode, steps: int, terminals: bool, beside: Sequence[str]) -> Iterator[Loss]:
+    """What an episode has that shards and dictionaries cannot hold.
+
+    Args:
+      terminals: whether it is written which ends are terminal.
+      beside: paths of the columns that are written, and are no observations.
+    """
+    columns = episode.columns
+    terminal = columns.get(IS_TERMINAL)
+    is_terminal = terminal is not None and bool(terminal[-1])
+    if not terminals and not is_terminal:
+        yield Loss("ends", LOSSES["ends"], IS_TERMINAL)
+    read = terminal_discount(steps + 1, is_terminal or not terminals)
+    for path, discount in columns_under(columns, DISCOUNT).items():
+        if odd := rows_that_differ(discount, read):
+            yield Loss("discounts", LOSSES["discounts"], path, odd)
+    for path in beside:
+        if not are_equal(columns[path][-1:], zero_row(columns[path])):
+            yield Loss("last_row", LOSSES["last_row"], path, LAST_ROW)
 
 
 class ShardsSink:
