@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +47,7 @@ class Played:
     Formats keep other dtypes, flags and last rows; so a name by the whole content is another one in each of them.
 
     Attributes:
-      paths: columns that are read back as they were.
+      paths: columns that are read back as they were; all of them, where no observation is.
       moved: path -> the one by which a column is read back, where it is another.
       keeps_end: whether the final observation is read back.
     """
@@ -61,13 +60,15 @@ class Played:
     def of(cls, job: Job) -> Played:
         losses = [loss for loss in job.losses if loss.path is not None]
         changed = [loss.path or "" for loss in losses if loss.now or loss.rows in (ALL_ROWS, NEAR_ROWS)]
+        every = [path for path in job.content.columns if any(is_under(path, name) for name in _PLAYED)]
         paths = [
             path
-            for path, spec in job.content.columns.items()
-            if any(is_under(path, name) for name in _PLAYED)
-            and not any(is_under(path, other) for other in changed)
-            and spec.image is None
+            for path in every
+            if not any(is_under(path, other) for other in changed) and job.content.columns[path].image is None
         ]
+        if not any(is_under(path, OBSERVATION) for path in paths):
+            # Actions and rewards alone may be those of many episodes. An episode that comes twice does less harm than one that is left out.
+            paths = every
         entry = DESTINATIONS.find(job.destination.name)
         keeps_end = entry is None or "last_observation" not in entry[1].losses
         return cls(tuple(paths), Losses(job.losses).moved(), keeps_end)
@@ -108,14 +109,16 @@ class PlayedNames:
 
     def __init__(self, path: Path, count: int) -> None:
         self._path, self._new = path, bytearray()
-        with suppress(FileNotFoundError):
-            data = path.read_bytes()[: count * _NAME_BYTES]
+        if count:
+            data = path.read_bytes()[: count * _NAME_BYTES] if path.exists() else b""
             if len(data) < count * _NAME_BYTES:
                 raise ConfigError(
                     f"{path}: has fewer names than the dataset has episodes; begin anew with restart=True (--restart)"
                 )
             path.write_bytes(data)
-        data = path.read_bytes() if path.exists() else b""
+        else:
+            path.unlink(missing_ok=True)
+            data = b""
         self._names = {data[at : at + _NAME_BYTES] for at in range(0, len(data), _NAME_BYTES)}
         self.count = len(data) // _NAME_BYTES
 
@@ -189,6 +192,7 @@ def grown_job(job: Job) -> tuple[Job, Source]:
             f"{path}: a dataset in a bucket does not grow; copy it here, append to the copy, and upload that"
         )
     check_free(destination, path, True)
+    files = files_digest(path)
     old = _open(job, path)
     try:
         columns: dict[str, ArraySpec] = flatten(old.spec())
@@ -228,7 +232,10 @@ def grown_job(job: Job) -> tuple[Job, Source]:
     known = {loss.path for loss in job.losses if loss.code == "dataset_metadata"}
     content = replace(job.content, about=about)
     return replace(
-        job, content=content, losses=(*job.losses, *(loss for loss in losses if loss.path not in known))
+        job,
+        content=content,
+        losses=(*job.losses, *(loss for loss in losses if loss.path not in known)),
+        old_files=files,
     ), old
 
 
@@ -250,10 +257,18 @@ def take_over(job: Job, old: Source, work: Path) -> tuple[State, Grown]:
     """
     path, destination = job.destination.path, job.destination
     files = files_digest(path)
+    if files != job.old_files:  # another process has appended between the opening and the lock, say
+        raise ConfigError(
+            f"{path}: has changed since it was opened to append to it; append once more, to what it is now"
+        )
     reopened = getattr(destination, "reopened", None)
     if reopened is not None:
         state, episodes = reopened(path, work, job.content)
         return state, Grown(episodes, files, True)
+    if near := [loss for loss in job.losses if loss.rows == NEAR_ROWS]:
+        raise ConfigError(
+            f"{path}: nothing can be appended exactly: {near[0].path} would be encoded once more: {near[0].text}"
+        )
     episodes = 0
     sink = destination.sink(work, job.content, None)
     try:
@@ -319,9 +334,10 @@ def check_kept(job: Job, result: Path, old: Source, grown: Grown) -> None:
     if grown.is_exact:
         return
     new = _open(job, result)
-    pairs = zip(old, _first(new, grown.episodes))
+    pairs = zip_longest(old, _first(new, grown.episodes))
     for number, (before, after) in enumerate(pairs):
-        if why := _difference(before, after):
+        why = "it is missing" if before is None or after is None else _difference(before, after)
+        if why:
             raise ConfigError(
                 f"{job.destination.path}: nothing can be appended exactly: episode {number} would become another one: {why}. What is there stays; "
                 "convert both into a new dataset (mix:)"

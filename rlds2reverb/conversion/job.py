@@ -180,6 +180,7 @@ class Job:
     source_label: str = ""  # the source's name without its folders
     is_live: bool = False  # whether reading the source again gives other episodes
     old: Source | None = None  # the dataset that grows
+    old_files: str = ""  # a digest of its files before it was opened
     played: NamesPlayed | None = None  # names episodes by what was played, where a dataset grows
 
     @property

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -161,6 +161,10 @@ class DatasetWriter:
             self._saved = None if options.restart else self._place.saved()
             if self._saved is not None and self._saved["stage"] == WRITTEN and self._saved.get("grown"):
                 settle(self._place, Grown(**self._saved["grown"]))
+            if self._saved is not None and self._saved["stage"] == WRITTEN and self._place.result.exists():
+                # It was killed before the rename.
+                self._publish(None if self._saved["grown"] is None else Grown(**self._saved["grown"]))
+                self._grows = options.append
             if self._saved is not None and self._saved["stage"] == WRITTEN and self._place.is_published:
                 self._place.discard_work()  # it was finished, and killed before it could say so
                 self._saved = None
@@ -174,7 +178,7 @@ class DatasetWriter:
             self._stack.close()
             raise
         self._begun: _Begun | None = None
-        self._is_closed = False
+        self._is_closed = self._is_broken = False
         self._duplicates = 0
         self._unsaved = 0
         self._saved_at = self._began = time.monotonic()
@@ -183,7 +187,7 @@ class DatasetWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if error is None and not self._is_closed:
+        if error is None and (not self._is_closed or self._is_broken):
             self.finish()
         else:
             with suppress(OSError):
@@ -222,10 +226,19 @@ class DatasetWriter:
         Raises:
           ConfigError: the writer is closed; or the first episode does not fit what was begun, or the dataset that grows.
           InvalidEpisode: it is bad, and the policy is to stop. Nothing of it is written; the next one may come.
+          ConversionError: it would lose what may not be lost. This, and an OSError, closes the writer; the next one goes on from the last checkpoint.
           OSError: the disk is full, say.
         """
         if self._is_closed:
             raise ConfigError(f"{self._name}: it is closed; make another one, which goes on where it was")
+        try:
+            return self._write(episode)
+        finally:
+            if self._is_broken:  # half an episode may be in the files, which must not count
+                with suppress(OSError):
+                    self.close()
+
+    def _write(self, episode: Episode) -> bool:
         begun = self._begun or self._begin(episode)
         job, account = begun.job, begun.account
         read = job.examine(begun.preparer, episode)
@@ -244,12 +257,14 @@ class DatasetWriter:
             account.steps_rejected += read.steps
             return False
         written = read.written()
+        self._is_broken = True  # until all of the episode is written and counted
         losses = list(begun.sink.write(written.encoded))
         losses += lost_flags(written.odd_flags, (*job.losses, *losses))
         losses += written.file_losses
         job.check_losses(losses, f"episode {read.title}")
         account.count_written(written, losses)
         begun.names.add(name)
+        self._is_broken = False
         self._unsaved += 1
         every = self._options.checkpoint_every
         is_due = time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS if every is None else self._unsaved >= every
@@ -289,16 +304,7 @@ class DatasetWriter:
             raise SourceError(f"{self._name}: no episode was written, so there is no dataset")
         try:
             self._save(begun, READ, begun.sink.sync())
-            begun.sink.finish()
-            begun.sink.close()
-            place.seal()
-            if begun.grown is not None and begun.old is not None:
-                check_kept(begun.job, place.result, begun.old, begun.grown)
-            self._save(begun, WRITTEN, None)
-            if begun.grown is None:
-                place.publish()
-            else:
-                publish(place, begun.grown)
+            self._complete(begun)
             place.discard()
         finally:
             self._is_closed = True
@@ -312,9 +318,9 @@ class DatasetWriter:
             return
         begun = self._begun
         try:
-            if begun is not None and self.episodes:
+            if begun is not None and self.episodes and not self._is_broken:
                 self._save(begun, WRITING, begun.sink.sync())
-            elif self._saved is None:
+            elif self._saved is None and not (self._is_broken and self._place.is_begun):
                 self._place.discard()
         finally:
             self._is_closed = True
@@ -333,7 +339,37 @@ class DatasetWriter:
             seconds=time.monotonic() - self._began,
         )
 
+    def _complete(self, begun: _Begun) -> None:
+        """Makes of all that was written the dataset at its place."""
+        begun.sink.finish()
+        begun.sink.close()
+        self._place.seal()
+        if begun.grown is not None and begun.old is not None:
+            check_kept(begun.job, self._place.result, begun.old, begun.grown)
+        self._save(begun, WRITTEN, None)
+        self._publish(begun.grown)
+
+    def _publish(self, grown: Grown | None) -> None:
+        if grown is None:
+            if not self._place.is_partly_published:  # meanwhile somebody may have put something there
+                check_free(self._destination, self._path, self._options.overwrite)
+            self._place.publish()
+        else:
+            publish(self._place, grown)
+
     def _begin(self, episode: Episode) -> _Begun:
+        """Begins, or goes on where an earlier writer was. One that was killed while it finished has taken parts away: its dataset is completed first."""
+        begun = self._opened(episode)
+        if self._saved is not None and self._saved["stage"] == READ:
+            with closing(begun.sink):
+                self._complete(begun)
+            self._place.discard_work()
+            self._saved, self._grows = None, self._options.append
+            begun = self._opened(episode)
+        self._begun = begun
+        return begun
+
+    def _opened(self, episode: Episode) -> _Begun:
         options, place, saved = self._options, self._place, self._saved
         spec = spec_of(episode) if options.spec is None else options.spec
         job = job_of(_HandedIn(self._name, spec, episode, options.about), self._destination, options, ())
@@ -365,8 +401,7 @@ class DatasetWriter:
             account.episodes_resumed = account.episodes_read
             grown = None if saved["grown"] is None else Grown(**saved["grown"])
         sink = self._destination.sink(place.work, job.content, state)
-        self._begun = _Begun(job, preparer, account, sink, names, played, old, grown)
-        return self._begun
+        return _Begun(job, preparer, account, sink, names, played, old, grown)
 
     def _identity(self, job: Job) -> dict[str, Any]:
         specs: Mapping[str, Any] = job.content.columns

@@ -165,6 +165,7 @@ class Collecting:
         else:
             self._kept.append(episode)
         self.count += 1
+        self._warn_of_infos()
 
     def write_kept(self, destination: str, about: Mapping[str, Any], options: Mapping[str, Any]) -> ConvertReport:
         """Writes the episodes in memory as a dataset, or adds them to one; keeps them where that fails."""
@@ -215,6 +216,13 @@ class Collecting:
                     f'DataCollector: "{path}" of step {row} is not in its space: {column[row]}; expected {spec.minimum} to {spec.maximum}. Told once',
                     stacklevel=4,
                 )
+
+    def _warn_of_infos(self) -> None:
+        for path, why in self._kinds.left_out.items():
+            name = f"{INFOS}/{path}"
+            if name not in self._warned:
+                self._warned.add(name)
+                warnings.warn(f'DataCollector: "{name}" is left out ({why}). Told once', stacklevel=4)
 
 
 def _listed(names: str | Collection[str] | None) -> list[str] | None:
@@ -397,6 +405,7 @@ class DataCollector(gymnasium.Wrapper):  # type: ignore[misc]  # of a library th
             self._cut()
             self._collection.finish()
         finally:
+            self._collection.leave()  # where the last episode was refused
             super().close()
 
     def __exit__(self, *error: Any) -> None:
@@ -496,6 +505,7 @@ class VectorDataCollector(gymnasium.vector.VectorWrapper):  # type: ignore[misc]
             self._take(self._trajectories.cut())
             self._collection.finish()
         finally:
+            self._collection.leave()
             super().close(**kwargs)
 
     def _nested(self, observations: Any) -> Nest:

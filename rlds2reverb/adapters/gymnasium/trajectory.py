@@ -31,6 +31,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.rows import flags, terminal_discount
 from rlds2reverb.learner.recording import RecordedColumns, StepLayout, spec_of_value
 from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.text import shortened
 
 INFOS = "infos"
 _REWARD_SPEC = ArraySpec((), np.dtype(np.float64))
@@ -70,6 +71,11 @@ class StepKinds:
         infos = {f"{INFOS}/{path}": spec for path, spec in (self.infos or {}).items()}
         ends = {DISCOUNT: _DISCOUNT_SPEC, IS_FIRST: _FLAG_SPEC, IS_LAST: _FLAG_SPEC, IS_TERMINAL: _FLAG_SPEC}
         return {**self.observation, **self.action, REWARD: self.reward, **ends, **infos}
+
+    def holds_reward(self, number: float) -> bool:
+        """Whether the column of rewards holds the number as it is."""
+        with np.errstate(over="ignore"):
+            return bool(float(self.reward.dtype.type(number)) == number) or number != number
 
     def learn(self, name: str, value: Nest) -> None:
         """Takes the dtypes of a first observation or action, whose shapes must be those of the space.
@@ -145,12 +151,17 @@ def _column_of(values: list[Any], spec: ArraySpec) -> Array:
         if value is None:
             continue
         if kind == "O":
+            if not isinstance(value, (str, bytes)):
+                raise ValueError(f"got a {type(value).__name__} in row {row}")
             column[row] = value.encode() if isinstance(value, str) else value
             continue
         array = np.asarray(value)
         if array.shape != sizes or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
             raise ValueError(f"got {array.dtype}{list(array.shape)} in row {row}")
-        column[row] = array
+        with np.errstate(over="ignore"):
+            column[row] = array
+        if array.dtype != spec.dtype and not np.array_equal(column[row], array, equal_nan=array.dtype.kind in "fc"):
+            raise ValueError(f"got {shortened(str(value))} in row {row}, which that dtype does not hold")
     return column
 
 
@@ -233,7 +244,14 @@ class OpenTrajectory:
                 self._layouts[ACTION] = StepLayout({ACTION: action, REWARD: 0.0})
             specs = {**self.kinds.action, REWARD: self.kinds.reward}
             self._acted = RecordedColumns(self._layouts[ACTION], specs, _MOST_BYTES, self._rooms[1])
-        self._acted.append({ACTION: action, REWARD: float(reward)})
+        number = float(reward)
+        # A float would be rounded to the dtype of the first reward.
+        if self.kinds.reward.dtype != np.float64 and not self.kinds.holds_reward(number):
+            raise ConfigError(
+                f'"{REWARD}": {number!r} is not a {self.kinds.reward.dtype}, the dtype of the first one; give rewards of one dtype, '
+                "by a wrapper of the environment or a step callback"
+            )
+        self._acted.append({ACTION: action, REWARD: number})
         self._observed.append({OBSERVATION: observation})
         if self.kinds.record_infos:
             self._infos.append(flat_infos(info))

@@ -16,17 +16,19 @@ import pytest
 from rlds2reverb import dataset_writer
 from rlds2reverb.conversion import convert as engine
 from rlds2reverb.conversion import place as places
-from rlds2reverb.conversion.convert import convert
+from rlds2reverb.conversion.convert import convert, planned
+from rlds2reverb.conversion.job import Account
 from rlds2reverb.conversion.place import PREFIX
+from rlds2reverb.conversion.writer import DatasetWriter
 from rlds2reverb.episode import Episode
-from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError
+from rlds2reverb.errors import ConfigError, ConversionError, InvalidEpisode, SourceError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.source import About
 from rlds2reverb.specs import ArraySpec
 from tests.contract.destination_cases import data
 from tests.contract.test_destinations import CASES, SCHEMES, contents, left_over, written
 from tests.unit.conversion.test_convert_kills import FORMATS, Killed, killed_at
-from tests.unit.conversion.test_convert_odd_episodes import PLACES
+from tests.unit.conversion.test_convert_odd_episodes import PLACES, VIDEO
 
 EPISODES = [data.episode(number) for number in range(6)]
 
@@ -142,6 +144,103 @@ def test_a_writer_that_is_killed_loses_what_came_after_the_checkpoint(tmp_path: 
         assert again.episodes == 4
         assert [again.write(episode) for episode in EPISODES] == [False] * 4 + [True] * 2
     assert len(played(name)) == 6
+
+
+@pytest.mark.parametrize("place", FORMATS)
+def test_a_writer_that_is_killed_anywhere_is_gone_on_with(place: str, tmp_path: Path) -> None:
+    def into(folder: str) -> str:
+        (tmp_path / folder).mkdir()
+        return name_at(tmp_path / folder, place)
+
+    name = into("whole")
+    with killed_at(None) as made:
+        write(name, EPISODES[:3], checkpoint_every=1)
+    calls = made()
+    write(name, EPISODES[3:4], append=True)
+    wanted = played(name)
+    for number in {calls // 2, *range(max(1, calls - 14), calls + 1, 2)}:
+        name = into(f"{number}")
+        with killed_at(number), suppress(Killed):
+            write(name, EPISODES[:3], checkpoint_every=1)
+        write(name, EPISODES[:4], append=True)
+        assert played(name) == wanted, number
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_writer_that_is_killed_before_the_rename_is_completed(is_there: bool, name: str) -> None:
+    if is_there:
+        write(name, EPISODES[:1])
+    with pytest.MonkeyPatch.context() as patch, suppress(Killed):
+        patch.setattr(DatasetWriter, "_publish", raise_killed)
+        write(name, EPISODES[1:3], append=is_there)
+    if not is_there:
+        with pytest.raises(ConfigError, match="is there already"):
+            write(name, EPISODES[3:5])
+        assert len(played(name)) == 2
+    write(name, EPISODES[3:5], append=True)
+    assert len(played(name)) == 4 + is_there
+
+
+def raise_killed(*_: Any) -> None:
+    raise Killed
+
+
+def test_a_write_that_fails_leaves_no_part_of_the_episode(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = dataset_writer(name, checkpoint_every=2)
+    for episode in EPISODES[:2]:
+        writer.write(episode)
+    monkeypatch.setattr(Account, "count_written", raise_loss)
+    with pytest.raises(ConversionError, match="too much"):
+        writer.write(EPISODES[2])
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match="it is closed"), writer:
+        pass
+    with dataset_writer(name) as again:
+        assert again.episodes == 2
+        assert again.write(EPISODES[3])
+    assert len(played(name)) == 3
+
+
+def raise_loss(*_: Any) -> None:
+    raise ConversionError("too much")
+
+
+def test_what_somebody_has_put_there_meanwhile_stays(tmp_path: Path) -> None:
+    name, other = name_at(tmp_path), name_at(tmp_path / "other")
+    write(other, EPISODES[:1])
+    with pytest.raises(ConfigError, match="is there already"), dataset_writer(name) as writer:
+        writer.write(EPISODES[1])
+        open_destination(other).path.rename(open_destination(name).path)
+    assert len(played(name)) == 1
+
+
+def test_what_was_appended_between_the_opening_and_the_lock_is_not_lost(name: str) -> None:
+    write(name, EPISODES[:1])
+    late = planned(EPISODES[1:2], name, append=True)
+    convert(EPISODES[2:4], name, append=True)
+    with pytest.raises(ConfigError, match="append once more"):
+        late.run()
+    assert len(played(name)) == 3
+    assert convert(EPISODES[1:2], name, append=True).episodes_written == 1
+
+
+def test_episodes_that_differ_only_in_video_are_none_twice(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    name = VIDEO.format(tmp_path)
+    pictures = [data.with_images(number) for number in range(2)]
+    seen = {path: column for path, column in pictures[1].columns.items() if column.ndim == 4}
+    moves = {path: column for path, column in pictures[0].columns.items() if not path.startswith("observation")}
+    first = replace(
+        pictures[0],
+        columns={**moves, **{path: pictures[0].columns[path][:1].repeat(len(pictures[0]), 0) for path in seen}},
+    )
+    second = replace(
+        first, columns={**moves, **{path: column[:1].repeat(len(pictures[0]), 0) for path, column in seen.items()}}
+    )
+    write(name, [first, second, first])
+    assert len(played(name)) == 2
+    with pytest.raises(ConfigError, match="would be encoded once more"):  # before anything is played in vain
+        dataset_writer(name, append=True).write(second)
 
 
 def test_an_error_in_the_loop_keeps_what_was_written(tmp_path: Path) -> None:

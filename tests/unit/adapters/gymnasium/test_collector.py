@@ -155,6 +155,7 @@ def test_callbacks(tmp_path: Path) -> None:
     assert first.metadata["length"] == len(first) - 1
 
 
+@pytest.mark.filterwarnings("ignore:.*is left out")
 def test_infos_and_nested_spaces(tmp_path: Path) -> None:
     with DataCollector(those.Nested(), name_at(tmp_path), record_infos=True) as env:
         env.action_space.seed(0)
@@ -269,6 +270,7 @@ def test_infos_of_a_vector_are_those_of_each_environment(tmp_path: Path) -> None
         }
 
 
+@pytest.mark.filterwarnings("ignore:.*is left out")
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_nested_spaces_of_a_vector(mode: Any, tmp_path: Path) -> None:
     vector = SyncVectorEnv([those.Wordless] * 3, autoreset_mode=mode)
@@ -299,3 +301,71 @@ def test_nested_episodes_of_a_vector_are_those_of_one_environment() -> None:
     name = f"{those.__name__}:Wordless"
     alone = [episode.id for episode in episodes_of(name, episodes=6, infos=True)]
     assert [episode.id for episode in episodes_of(name, episodes=6, infos=True, envs=4)] == alone
+
+
+class Odd(those.InPlace):
+    """Rewards and infos that are not always of one kind."""
+
+    rewards: tuple[Any, ...] = (np.float32(0.5), 0.25)
+    infos: tuple[Any, ...] = ({}, {})
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, _, *ends, _ = super().step(action)
+        at = int(self._buffer[0] > 1)
+        return (observation, self.rewards[at], *ends, self.infos[at])
+
+
+def play_odd(rewards: Any = (1.0, 1.0), infos: Any = ({}, {}), record_infos: bool = True) -> DataCollector:
+    odd = Odd()
+    odd.rewards, odd.infos = rewards, infos
+    env = DataCollector(odd, record_infos=record_infos)
+    play_all(env)
+    return env
+
+
+def play_all(env: Any) -> None:
+    env.reset(seed=0)
+    while not any(env.step(np.int64(0))[2:4]):
+        pass
+
+
+def test_a_reward_is_kept_as_it_is_or_refused() -> None:
+    assert play_odd((np.float32(0.5), 0.25)).episodes == 1
+    with pytest.raises(ConfigError, match=r"0.1 is not a float32"):
+        play_odd((np.float32(0.5), 0.1))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [(np.int8(1), 300), (np.float32(1), 0.1), ("a", 7), (1, np.uint64(2**63))],
+    ids=["int8", "float32", "text", "uint64"],
+)
+def test_an_info_is_kept_as_it_is_or_a_fault(values: Any, tmp_path: Path) -> None:
+    infos = tuple({"x": value} for value in values)
+    env = play_odd(infos=infos)
+    with pytest.raises(InvalidEpisode, match="infos/x"):
+        env.create_dataset(f"ted:{tmp_path}/odd")
+
+
+def test_an_info_that_comes_later_is_told() -> None:
+    env = play_odd()
+    env.env.infos = ({"late": 1}, {})
+    with pytest.warns(UserWarning, match='"infos/late" is left out .not in the first episode'):
+        play_all(env)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        play_all(env)
+
+
+def test_a_close_that_refuses_the_last_episode_keeps_the_others(tmp_path: Path) -> None:
+    env = DataCollector(Odd(), name_at(tmp_path))
+    env.env.rewards = (1.0, 1.0)
+    play_all(env)
+    env.reset(seed=1)
+    env.env.rewards = (float("nan"), 1.0)
+    env.step(np.int64(0))
+    with pytest.raises(InvalidEpisode, match="nan"):
+        env.close()
+    with dataset_writer(name_at(tmp_path)) as writer:
+        assert writer.episodes == 1
+        writer.close()
