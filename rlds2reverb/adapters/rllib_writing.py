@@ -115,7 +115,8 @@ class _Unfinished:
       parts: path -> [T, ...], of each chunk; observations without the last one.
       last: path -> [1, ...], the last observation.
       stop: the number of steps up to here, counted from the episode's own beginning.
-      seen: the number of the call that brought the last chunk.
+      seen: the number of the call that brought the last chunk, or the last one of the agent's MultiAgentEpisode.
+      group: the id of that; "" for an episode of its own.
     """
 
     parts: list[dict[str, Array]]
@@ -123,6 +124,7 @@ class _Unfinished:
     stop: int
     seen: int
     metadata: Mapping[str, str]
+    group: str
     pieces: int = 0
 
 
@@ -159,12 +161,22 @@ class EpisodeAssembler:
                 yield from self._take_chunk(sample, sample.is_done, sample.is_terminated)
                 continue
             for chunk in agents.values():
-                is_done = chunk.is_done or sample.is_done
-                yield from self._take_chunk(chunk, is_done, chunk.is_terminated or sample.is_terminated, sample.id_)
-        # An ongoing episode is in every sample, unless its agent only waits; after a reset it never comes again.
+                # An agent that was truncated before all others terminated stays truncated.
+                is_terminal = chunk.is_terminated or (sample.is_terminated and not chunk.is_done)
+                yield from self._take_chunk(chunk, chunk.is_done or sample.is_done, is_terminal, sample.id_)
+            yield from self._pass_over_waiting(sample)
+        # An ongoing episode is in every sample; after a reset it never comes again.
         for key in [key for key, unfinished in self._open.items() if unfinished.seen < self._calls - 2]:
             self.cut += 1
             yield self._end(key, False)
+
+    def _pass_over_waiting(self, sample: Any) -> Iterator[WholeEpisode]:
+        """Agents that wait for their turn are not in a chunk of their MultiAgentEpisode. When that ends they have no further step."""
+        for key in [key for key, unfinished in self._open.items() if unfinished.group == sample.id_]:
+            if sample.is_done:
+                yield self._end(key, False)
+            else:
+                self._open[key].seen = self._calls
 
     def _take_chunk(self, chunk: Any, is_done: bool, is_terminal: bool, group: str = "") -> Iterator[WholeEpisode]:
         module = str(chunk.module_id or "")
@@ -179,7 +191,8 @@ class EpisodeAssembler:
         if unfinished is not None and start < unfinished.stop:
             self.repeated += 1
             return
-        if unfinished is not None and start > unfinished.stop:
+        is_gap = unfinished is not None and start > unfinished.stop
+        if unfinished is not None and is_gap and count:
             self.cut += 1
             pieces = unfinished.pieces + 1
             yield self._end(key, False, is_over=False)
@@ -191,13 +204,17 @@ class EpisodeAssembler:
             if unfinished is None:
                 names = {"episode_id": group or key, "agent_id": str(chunk.agent_id or ""), "module_id": module}
                 unfinished = _Unfinished(
-                    [], last, start, self._calls, {name: text for name, text in names.items() if text}, pieces
+                    [], last, start, self._calls, {name: text for name, text in names.items() if text}, group, pieces
                 )
                 self._open[key] = unfinished
             unfinished.parts.append(columns)
-            unfinished.last, unfinished.stop, unfinished.seen = last, start + count, self._calls
-        if is_done and key in self._open:
-            yield self._end(key, is_terminal)
+            unfinished.last, unfinished.stop = last, start + count
+        if unfinished is not None:
+            unfinished.seen = self._calls
+            if is_done:
+                is_short = is_gap and not count  # steps before the end are missing
+                self.cut += is_short
+                yield self._end(key, is_terminal and not is_short)
 
     def _end(self, key: str, is_terminal: bool, is_over: bool = True) -> WholeEpisode:
         unfinished = self._open.pop(key)

@@ -14,8 +14,9 @@ It needs PyTorch and tensordict; TorchRL itself only where its losses and traine
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -27,7 +28,7 @@ from rlds2reverb.adapters.ted import Transitions, flatten_valid, mark_ends, read
 from rlds2reverb.adapters.ted_writing import TrajectoryRecorder
 from rlds2reverb.client import Client
 from rlds2reverb.episode import Array
-from rlds2reverb.errors import ConfigError
+from rlds2reverb.errors import ConfigError, InvalidEpisode, Rlds2ReverbError
 from rlds2reverb.extras import needing
 from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.learner.batch import Batch, BatchInfo
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 with needing("the adapter for TorchRL", "torchrl", ModuleNotFoundError):
     import torch
-    from tensordict import NonTensorStack, TensorDict, TensorDictBase
+    from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase, is_leaf_nontensor
 
     from rlds2reverb.adapters.torch import on_host, tensor_of, tensors
 
@@ -189,7 +190,7 @@ def composite_of(signature: Nest, layout: Layout = Layout()) -> Any:
     nothing = np.zeros(1)
     data = tensordict_of(Batch(zeros, BatchInfo(np.zeros(1, np.uint64), nothing, nothing, nothing, nothing)), layout)
     composite = Composite(shape=())
-    for key, leaf in data.exclude("collector", "index").items(include_nested=True, leaves_only=True):
+    for key, leaf in data.exclude("collector", "index").items(True, True, is_leaf=is_leaf_nontensor):
         path = key if isinstance(key, str) else "/".join(key)
         if not isinstance(leaf, torch.Tensor):
             composite[key] = NonTensor(shape=())
@@ -269,6 +270,8 @@ class TableReplayBuffer:
         self._layout, self._options, self._collate = layout, options, collate_fn
         self._sampler: Batches | None = None
         self._writer: EpisodeWriter | None = None
+        self._writers = 0  # that were opened so far
+        self._lock = threading.RLock()  # collectors write in threads of their own
         self._has_priorities: bool | None = None
         self._transforms: Any = None  # a buffer of TorchRL's without data, which has the transforms
         if transform is not None:
@@ -282,10 +285,12 @@ class TableReplayBuffer:
         if error is None:
             self.close()
             return
-        self._recorder.discard()
         self._close_sampler()
-        if self._writer is not None:
-            self._writer.__exit__(kind, error, at)
+        with self._lock:
+            self._recorder.discard()
+            writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.__exit__(kind, error, at)
 
     def __len__(self) -> int:
         """Items in the table; asks the server, and raises as `Client.sample` does."""
@@ -382,7 +387,7 @@ class TableReplayBuffer:
 
         Raises:
           ConfigError: keys are missing or differ from earlier ones; the table takes no such steps; or what `Client.writer` raises.
-          InvalidEpisode: a trajectory is bad. Nothing of it is stored.
+          InvalidEpisode: a trajectory is bad. Nothing of it is stored; the others of the batch are.
           Rlds2ReverbError: sending has failed meanwhile.
         """
         if update_priority is not None:
@@ -394,8 +399,8 @@ class TableReplayBuffer:
             steps = self._transforms.transform.inv(steps)
             if steps is None:  # a transform may keep everything for later, as TorchRL's do
                 return
-        for columns in self._recorder.take(_leaves_of(steps)):
-            self._open_writer().write_episode(columns)
+        with self._lock:
+            self._write_episodes(self._recorder.take(_leaves_of(steps)))
 
     def add(self, data: Any) -> None:
         """Writes a single step: a TensorDict of batch size [], or a dict of values. Raises as `extend`."""
@@ -403,8 +408,28 @@ class TableReplayBuffer:
 
     def end_trajectories(self) -> None:
         """Ends the unfinished trajectories as truncated ones, so that they are stored. Raises as `extend`."""
-        for columns in self._recorder.finish():
-            self._open_writer().write_episode(columns)
+        with self._lock:
+            self._write_episodes(self._recorder.finish())
+
+    def _write_episodes(self, episodes: Iterator[dict[str, Array]]) -> None:
+        """Writes episodes. A bad one does not hold up those behind it: it is raised when all are written, the first one of several.
+
+        After any other error nothing can be stored, and it is raised when the recorder has taken all steps.
+        """
+        bad: InvalidEpisode | None = None
+        failure: Rlds2ReverbError | None = None
+        for columns in episodes:
+            try:
+                if failure is None:
+                    self._open_writer().write_episode(columns)
+            except InvalidEpisode as error:
+                bad = bad or error
+            except Rlds2ReverbError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        if bad is not None:
+            raise bad
 
     def flush(self) -> None:
         """Waits until every item of the trajectories that have ended is stored. Raises as `EpisodeWriter.flush`."""
@@ -486,7 +511,11 @@ class TableReplayBuffer:
         The next `sample` or `extend` opens another stream. Raises as `extend` and `flush`.
         """
         self._close_sampler()
-        self.end_trajectories()
+        with self._lock, ExitStack() as closing_writer:
+            closing_writer.callback(self._close_writer)
+            self.end_trajectories()
+
+    def _close_writer(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
@@ -498,7 +527,11 @@ class TableReplayBuffer:
 
     def _open_writer(self) -> EpisodeWriter:
         if self._writer is None:
-            self._writer = self._client.writer(self._table, **self._write)
+            options = dict(self._write)
+            if self._writers and options.get("name") is not None:  # another writer's episodes need other names
+                options["name"] = f"{options['name']}+{self._writers}"
+            self._writer = self._client.writer(self._table, **options)
+            self._writers += 1
         return self._writer
 
     def _need_transforms(self) -> Any:
@@ -586,26 +619,34 @@ def _leaves_of(steps: Any) -> dict[str, Array]:
         steps = steps.permute(*others, time[0])
     rows, count = int(np.prod(steps.shape[:-1])), steps.shape[-1]
     leaves = {}
-    for key, leaf in steps.items(include_nested=True, leaves_only=True):
+    for key, leaf in steps.items(True, True, is_leaf=is_leaf_nontensor):
         path = key if isinstance(key, str) else "/".join(key)
-        array = _array_of(leaf)
+        array = _array_of(leaf) if isinstance(leaf, torch.Tensor) else _texts_of(path, leaf, steps.shape)
         leaves[path] = array.reshape(rows, count, *array.shape[steps.ndim :])
     return leaves
 
 
 def _array_of(leaf: Any) -> Array:
-    if isinstance(leaf, torch.Tensor):
-        host = leaf.detach().cpu()
-        if host.dtype == torch.bfloat16:
-            return np.asarray(host.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
-        return np.asarray(host.numpy())
-    texts = np.array(leaf.tolist(), object)  # of a NonTensorStack
+    host = leaf.detach().cpu()
+    if host.dtype == torch.bfloat16:
+        return np.asarray(host.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
+    return np.asarray(host.numpy())
+
+
+def _texts_of(path: str, leaf: Any, shape: tuple[int, ...]) -> Array:
+    """Of a NonTensorStack, or of NonTensorData with one text for all steps or an array: [...] of bytes, one for each step."""
+    value = leaf.data if isinstance(leaf, NonTensorData) else leaf.tolist()
+    texts = np.array(value, object)
+    if not texts.ndim:
+        texts = np.full(shape, value, object)
     encoded = [text.encode() if isinstance(text, str) else text for text in texts.ravel().tolist()]
-    if not all(isinstance(text, bytes) for text in encoded):
-        raise ConfigError("TED: values that are neither tensors nor text; leave their key out")
+    if len(encoded) != int(np.prod(shape)) or not all(isinstance(text, bytes) for text in encoded):
+        raise ConfigError(
+            f'TED: "{path}" has values that are neither tensors nor a text for each step; leave the key out'
+        )
     flat = np.empty(len(encoded), object)
     flat[:] = encoded
-    return flat.reshape(texts.shape)
+    return flat.reshape(shape)
 
 
 __all__ = ["Layout", "TableReplayBuffer", "composite_of", "tensordict_of", "tensordicts"]

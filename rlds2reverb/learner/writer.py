@@ -370,6 +370,8 @@ class EpisodeWriter(OpenEpisode):
             raise ConfigError(
                 "write_episode: say by terminal= or by a column is_terminal whether the last state is terminal, not by both"
             )
+        if terminal is not None and not isinstance(terminal, (bool, np.bool_)):
+            raise ConfigError(f"write_episode: terminal {terminal!r}: expected True or False")
         if id is not None:
             self.check_new(id)
         with self._lock:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import ray
 from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
@@ -231,6 +232,62 @@ def test_agents_have_episodes_of_their_own(client: rlds2reverb.Client, address: 
     assert ended
     assert set(observations) >= set(wanted)
     assert len(observations) == len(set(observations))
+
+
+class Turns(MultiAgentEnv):  # type: ignore[misc]
+    """ "a" acts in every step, "b" in every 25th, and "c" in the steps from 10 to `leaves`, where it is truncated. It ends after 60."""
+
+    def __init__(self, config: Any = None) -> None:
+        super().__init__()
+        self.possible_agents = self.agents = ["a", "b", "c"]
+        self.observation_spaces = dict.fromkeys("abc", gymnasium.spaces.Box(-1e6, 1e6, (1,), np.float32))
+        self.action_spaces = dict.fromkeys("abc", gymnasium.spaces.Discrete(2))
+        self._leaves = (config or {}).get("leaves", 20)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        self._step = 0
+        return self._observe("ab"), {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
+        self._step += 1
+        c = "c" if 10 <= self._step <= self._leaves else ""
+        agents = "a" + ("b" if self._step % 25 == 0 or self._step == 60 else "") + c
+        truncated = {"__all__": False, **({"c": True} if self._step == self._leaves else {})}
+        return self._observe(agents), dict.fromkeys(agents, 1.0), {"__all__": self._step == 60}, truncated, {}
+
+    def _observe(self, agents: str) -> dict[str, Any]:
+        return {agent: np.array([self._step], np.float32) for agent in agents}
+
+
+@pytest.mark.parametrize("leaves", [20, 57])
+@pytest.mark.parametrize("steps", [4, 5, 20])
+def test_agents_that_wait_for_their_turn_or_leave_lose_nothing(steps: int, leaves: int) -> None:
+    """Also across more calls than after which an episode that does not come again is ended."""
+    config = (
+        PPOConfig()
+        .environment(Turns, env_config={"leaves": leaves})
+        .env_runners(rollout_fragment_length=steps)
+        .multi_agent(policies={"p"}, policy_mapping_fn=lambda *_, **__: "p")
+    )
+    runner = MultiAgentEnvRunner(config=config)
+    assembler = EpisodeAssembler()
+    episodes = [part for _ in range(120 // steps) for part in assembler.take(runner.sample(random_actions=True))]
+    runner.stop()
+    by_agent = sorted((episode.metadata["agent_id"], *told([episode])[0]) for episode in episodes)
+    one = [
+        ("a", [[float(step)] for step in range(61)], True),
+        ("b", [[0.0], [25.0], [50.0], [60.0]], True),
+        ("c", [[float(step)] for step in range(10, leaves + 1)], False),
+    ]
+    assert by_agent == sorted([*one, *one])
+    assert (assembler.repeated, assembler.cut) == (0, 0)
+
+
+def test_an_end_without_the_steps_before_it_is_no_terminal_one() -> None:
+    assembler = EpisodeAssembler()
+    calls = [chunk(0, 3), chunk(5, 5, ends=True)]
+    assert told([episode for part in calls for episode in assembler.take([part])]) == [([0, 1, 2, 3], False)]
+    assert assembler.cut == 1
 
 
 def whole(number: int) -> WholeEpisode:

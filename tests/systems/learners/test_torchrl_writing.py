@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from torchrl.envs.transforms import Compose, MultiStepTransform, RenameTransform
 from torchrl.trainers import ReplayBufferTrainer
 
 import rlds2reverb
-from rlds2reverb.adapters.torchrl import Layout, TableReplayBuffer
-from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.adapters.torchrl import Layout, TableReplayBuffer, _as_steps, _leaves_of
+from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError
 from tests.systems.learners.conftest import StartServer
 from tests.systems.learners.servers import signature_of
 
@@ -267,3 +268,82 @@ def test_an_error_in_the_block_stores_what_had_ended_and_nothing_half(client: rl
         buffer.extend(data)
         _ = 1 / 0
     assert client.server_info().tables["transitions"].current_size == ended
+
+
+def ladder(start: int, count: int, reward: float = 1.0, ends: bool = True) -> TensorDict:
+    """A trajectory whose observations are [start] * 4, [start + 1] * 4, ..."""
+    observations = torch.arange(start, start + count + 1).float()[:, None].repeat(1, 4)
+    done = torch.zeros(count, 1, dtype=torch.bool)
+    done[-1] = ends
+    following = {
+        "observation": observations[1:].clone(),
+        "reward": torch.full((count, 1), reward),
+        "done": done,
+        "terminated": done.clone(),
+        "truncated": torch.zeros_like(done),
+    }
+    return TensorDict(
+        {"observation": observations[:-1].clone(), "action": torch.zeros(count, dtype=torch.int64), "next": following},
+        [count],
+    )
+
+
+def stored(client: rlds2reverb.Client) -> list[float]:
+    return sorted(TableReplayBuffer(client, "transitions")[:]["observation"][:, 0].tolist())
+
+
+def test_a_bad_trajectory_loses_none_of_its_batch(client: rlds2reverb.Client) -> None:
+    """The unfinished one behind it does not stay in the collector's memory either."""
+    bad = ladder(100, 3, reward=float("nan"))
+    memory = torch.cat([ladder(0, 2), bad, ladder(200, 2), ladder(300, 2, ends=False)])
+    with TableReplayBuffer(client, "transitions", 8, write=TRANSITION) as buffer:
+        with pytest.raises(InvalidEpisode):
+            buffer.extend(memory)
+        memory.zero_()
+        buffer.extend(ladder(302, 1))
+    assert stored(client) == [0, 1, 200, 201, 300, 301, 302]
+
+
+def test_a_bad_unfinished_trajectory_does_not_keep_the_buffer_open(client: rlds2reverb.Client) -> None:
+    buffer = TableReplayBuffer(client, "transitions", 8, write=TRANSITION)
+    buffer.extend(torch.stack([ladder(0, 2, float("nan"), ends=False), ladder(50, 2, ends=False)]))
+    with pytest.raises(InvalidEpisode):
+        buffer.close()
+    assert stored(client) == [50, 51]
+    buffer.extend(ladder(80, 1))
+    buffer.close()
+    assert stored(client) == [50, 51, 80]
+
+
+def test_after_close_or_an_error_in_the_block_it_writes_on_under_other_names(client: rlds2reverb.Client) -> None:
+    buffer = TableReplayBuffer(client, "transitions", 8, write={**TRANSITION, "name": "actor"})
+    buffer.extend(ladder(0, 2))
+    buffer.close()
+    with pytest.raises(ZeroDivisionError), buffer:
+        buffer.extend(ladder(10, 2))
+        _ = 1 / 0
+    with buffer:
+        buffer.extend(ladder(20, 2))
+    assert stored(client) == [0, 1, 10, 11, 20, 21]
+
+
+def test_threads_may_extend(client: rlds2reverb.Client) -> None:
+    with TableReplayBuffer(client, "transitions", 8, write=TRANSITION) as buffer:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda number: buffer.extend(ladder(100 * number, 3)), range(40)))
+    assert stored(client) == [100 * number + step for number in range(40) for step in range(3)]
+
+
+@pytest.mark.parametrize("words", [["left", "up"], np.array(["left", "up"]), np.array([b"left", b"up"], object)])
+def test_text_is_a_column_and_never_left_out(client: rlds2reverb.Client, words: Any) -> None:
+    numbers = ladder(0, 2).to_dict()
+    singly = [step.set("word", word) for step, word in zip(ladder(0, 2).unbind(0), ["left", "up"])]
+    for data in ({**numbers, "word": words}, singly):
+        assert _leaves_of(_as_steps(data))["word"].tolist() == [[b"left", b"up"]]
+    with (
+        TableReplayBuffer(client, "transitions", 8, write=TRANSITION) as buffer,
+        pytest.raises(ConfigError, match='field "word" is in no item'),
+    ):
+        buffer.extend({**numbers, "word": words})
+    with pytest.raises(ConfigError, match='"word" has values that are neither tensors nor a text for each step'):
+        _leaves_of(_as_steps({**numbers, "word": [{1}, {2}]}))

@@ -631,6 +631,7 @@ class TestWholeEpisodes:
             ({"other": np.zeros(4)}, {}, r'column "other" is float64\[\], and was not there'),
             ({}, {"id": "mine"}, 'id "mine": this writer has an episode of that name'),
             ({}, {"terminal": None}, "say by terminal="),
+            ({}, {"terminal": "False"}, "terminal 'False': expected True or False"),
             ({"is_terminal": np.zeros(4, bool)}, {}, "not by both"),
             ({"action": np.zeros(0, np.int64), "observation": np.zeros((0, 3)), "reward": np.zeros(0)}, {}, "no rows"),
         ],
