@@ -388,7 +388,7 @@ class TableReplayBuffer:
         Raises:
           ConfigError: keys are missing or differ from earlier ones; the table takes no such steps; or what `Client.writer` raises.
           InvalidEpisode: a trajectory is bad. Nothing of it is stored; the others of the batch are.
-          Rlds2ReverbError: sending has failed meanwhile.
+          Rlds2ReverbError: sending has failed meanwhile. Unfinished trajectories are dropped.
         """
         if update_priority is not None:
             raise ConfigError(
@@ -414,20 +414,17 @@ class TableReplayBuffer:
     def _write_episodes(self, episodes: Iterator[dict[str, Array]]) -> None:
         """Writes episodes. A bad one does not hold up those behind it: it is raised when all are written, the first one of several.
 
-        After any other error nothing can be stored, and it is raised when the recorder has taken all steps.
+        After any other error nothing can be stored, and unfinished trajectories are dropped, too: they may lie in a collector's memory.
         """
         bad: InvalidEpisode | None = None
-        failure: Rlds2ReverbError | None = None
         for columns in episodes:
             try:
-                if failure is None:
-                    self._open_writer().write_episode(columns)
+                self._open_writer().write_episode(columns)
             except InvalidEpisode as error:
                 bad = bad or error
-            except Rlds2ReverbError as error:
-                failure = error
-        if failure is not None:
-            raise failure
+            except Rlds2ReverbError:
+                self._recorder.discard()
+                raise
         if bad is not None:
             raise bad
 
