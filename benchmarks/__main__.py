@@ -33,6 +33,7 @@ NAMES = (
     "sampling",
     "learner",
     "prioritized",
+    "torchrl",
     "memory",
     "client_memory",
     "installed",

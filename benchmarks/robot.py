@@ -11,11 +11,8 @@ the same frames (`robot_loaders`). LeRobot decodes videos by torchcodec, which i
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
-import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +25,7 @@ from typing import Any
 from replay_server import TableConfig
 
 from benchmarks import robot_sets
+from benchmarks.children import Child
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure
 from benchmarks.memory import growth_per_item
 from benchmarks.robot_loaders import BATCH, HISTORY, SIDE, VIEW
@@ -86,26 +84,15 @@ class Loader:
     """A loader in a process of its own."""
 
     def __init__(self, python: Path, **description: Any) -> None:
-        command = [str(python), "-m", "benchmarks.robot_loaders", json.dumps(description)]
-        self._errors = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115  # closed with the process
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=robot_sets.environment(python),
-        )
+        environment = robot_sets.environment(python)
+        self._child = Child(python, "benchmarks.robot_loaders", environment, description)
         self.firsts: list[float] = []  # seconds from a new loader to its first batch
         self.images = ""
         self.bytes: list[int] = []  # memory of its processes after each run
 
     def take(self, batches: int) -> Run:
         """Takes so many batches."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{batches}\n")
-        self._process.stdin.flush()
-        answer = self._read()
+        answer = self._child.ask(batches)
         self.firsts.append(answer["first_seconds"])
         self.bytes.append(answer["bytes"])
         self.images = answer["images"]
@@ -114,21 +101,8 @@ class Loader:
     def __enter__(self) -> Loader:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._errors.close()
-
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            self._process.wait()
-            self._errors.seek(0)
-            raise RuntimeError(f"a loader has ended: {self._process.args!r}\n{self._errors.read()[-2000:]}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+    def __exit__(self, *error: Any) -> None:
+        self._child.__exit__(*error)
 
 
 def _rates(server: BenchServer, source: str, python: Path, size: Size, episodes: int) -> Iterator[Result]:
