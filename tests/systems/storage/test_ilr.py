@@ -15,6 +15,7 @@ webdataset = pytest.importorskip("webdataset")
 
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.formats import open_source
+from rlds2reverb.formats.mix import MixedSource
 from rlds2reverb.formats.options import escape_text
 from tests.support.formats import ilr as ilr_data
 
@@ -124,4 +125,5 @@ def test_each_dataset_of_a_config_is_read_alone(tmp_path: Path) -> None:
         "dataset_configs: [{}, {env_cfg: {task: Spin-v0}}]\nenv_cfg: {benchmark_name: toy, task_name: Toy-v0}\n"
     )
     source = open_source(f"ilr:{tmp_path / 'c.yaml'}")
+    assert isinstance(source, MixedSource)
     assert [[len(episode) for episode in part] for part in source.parts] == [[4], [6]]
