@@ -28,7 +28,7 @@ from rlds2reverb.episode import Array
 
 BATCH = 256
 WARM_BATCHES = 8
-COLUMNS = {"vectors": data.half_cheetah, "images": data.pictures}
+COLUMNS: dict[str, Callable[[], Any]] = {"vectors": data.half_cheetah, "images": data.pictures}
 TABLES = {False: "sampled", True: "loop"}
 """Of our server, by whether it is written to."""
 
@@ -48,9 +48,13 @@ def transitions(columns: list[dict[str, Array]]) -> TensorDict:
         "terminated": terminated,
         "truncated": done & ~terminated,
     }
-    own = {name: join(lambda episode, name=name: episode[name][:-1]) for name in ("observation", "action")}
+    own = {name: join(partial(_without_last, name)) for name in ("observation", "action")}
     flags = {name: torch.zeros_like(done) for name in ("done", "terminated", "truncated")}
     return TensorDict({**own, **flags, "next": following}, [len(done)])
+
+
+def _without_last(name: str, episode: Mapping[str, Any]) -> Any:
+    return episode[name][:-1]
 
 
 def slice_of(steps: TensorDict, start: int, count: int) -> TensorDict:

@@ -34,7 +34,7 @@ import numpy as np
 
 from rlds2reverb.adapters.common import Server, check_pickles, open_client
 from rlds2reverb.client import Client
-from rlds2reverb.episode import ACTION, OBSERVATION, Array, columns_below
+from rlds2reverb.episode import ACTION, OBSERVATION, Array, Episode, columns_below
 from rlds2reverb.errors import (
     ConfigError,
     InvalidEpisode,
@@ -293,6 +293,7 @@ class EpisodeSender:
       table, view, options: as of `Client.writer`.
       most_bytes: of the episodes that wait; beyond them `put` blocks, or leaves an episode out.
       when_full: "block" or "drop".
+      postprocess: see `table_callbacks`.
 
     Raises:
       ConfigError: an option makes no sense.
@@ -306,9 +307,10 @@ class EpisodeSender:
         options: WriteKeywords,
         most_bytes: int = 256 << 20,
         when_full: str = BLOCK,
+        postprocess: Callable[[Episode], Episode] | None = None,
     ) -> None:
         self._server, self._table, self._view, self._options = server, table, view, options
-        self._most_bytes, self._when_full = most_bytes, when_full
+        self._most_bytes, self._when_full, self._postprocess = most_bytes, when_full, postprocess
         self._changed = threading.Condition()
         self._waiting: deque[WholeEpisode] = deque()
         self._bytes = self._sending = 0
@@ -325,6 +327,8 @@ class EpisodeSender:
         """
         with self._changed:
             self.check()
+            if self._is_closing:
+                raise ConfigError("EpisodeSender: it has been closed; make another one")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="rlds2reverb-rllib", daemon=True)
                 self._thread.start()
@@ -376,17 +380,16 @@ class EpisodeSender:
         opened = ExitStack()
         client: Client | None = None
         writer: EpisodeWriter | None = None
-        pause, names = _FIRST_PAUSE, 0
+        pause, names = _FIRST_PAUSE, set[str]()
         while batch := self._take():
             try:
                 while True:
                     try:
                         if client is None:
                             client = opened.enter_context(open_client(self._server))
-                        if writer is None or names > _IDS_OF_A_WRITER:
-                            writer, names = self._new_writer(client, writer), 0
-                        names += len(batch)
-                        self._write(writer, batch)
+                        if writer is None or len(names) > _IDS_OF_A_WRITER:
+                            writer, names = self._new_writer(client, writer), set()
+                        self._write(writer, names, batch)
                         pause = _FIRST_PAUSE
                         break
                     except (ServerUnreachable, TransportError, Stalled) as error:
@@ -421,12 +424,21 @@ class EpisodeSender:
             former.close()
         return client.writer(self._table, self._view, **self._options)
 
-    def _write(self, writer: EpisodeWriter, batch: list[WholeEpisode]) -> None:
-        """Writes episodes, and waits until they are stored. It is called again with all of them after a broken connection."""
-        written, bad = [], 0
+    def _write(self, writer: EpisodeWriter, names: set[str], batch: list[WholeEpisode]) -> None:
+        """Writes episodes, and waits until they are stored. It is called again with all of them after a broken connection.
+
+        Args:
+          names: of the episodes that this writer was given; it refuses one that comes again.
+        """
+        written, bad, repeated = [], 0, 0
         for episode in batch:
+            if episode.id in names:
+                repeated += 1
+                continue
+            names.add(episode.id)
             try:
-                writer.write_episode(episode.columns, id=episode.id, metadata=episode.metadata)
+                changed = episode if self._postprocess is None else self._postprocessed(episode)
+                writer.write_episode(changed.columns, id=episode.id, metadata=changed.metadata)
                 written.append(episode)
             except InvalidEpisode as error:
                 bad += 1
@@ -435,7 +447,18 @@ class EpisodeSender:
         with self._changed:
             self._bytes -= sum(episode.nbytes for episode in batch)
             steps_written = sum(len(next(iter(episode.columns.values()))) - 1 for episode in written)
-            self._count(stored=len(written), steps=steps_written, bad=bad)
+            self._count(stored=len(written), steps=steps_written, bad=bad, repeated=repeated)
+
+    def _postprocessed(self, episode: WholeEpisode) -> WholeEpisode:
+        """What the user's function makes of an episode; an error of it ends the writing, and names the function."""
+        assert self._postprocess is not None
+        whole = Episode(episode.columns, episode.metadata, episode.id)
+        made = self._postprocess(whole)
+        if not isinstance(made, Episode):
+            raise ConfigError(
+                f"postprocess: {self._postprocess}: returned a {type(made).__name__}; expected an Episode"
+            )
+        return WholeEpisode(made.columns, episode.id, made.metadata)
 
     def _sleep(self, seconds: float) -> bool:
         """Waits before another attempt; False when it is closing, and there is no time for one."""
@@ -495,6 +518,7 @@ def table_callbacks(
     extra_columns: Sequence[str] = (),
     modules: Collection[str] | None = None,
     evaluation: bool = False,
+    postprocess: Callable[[Episode], Episode] | None = None,
     when_full: str = BLOCK,
     most_queued_bytes: int = 256 << 20,
     **options: Unpack[WriteKeywords],
@@ -507,9 +531,11 @@ def table_callbacks(
       extra_columns: names among the module's outputs that become columns of the steps, such as "action_logp".
       modules: only episodes of these RLModules; None for all.
       evaluation: whether EnvRunners of the evaluation write, too.
+      postprocess: makes of each whole episode the one that is written, as RLlib's `postprocess_trajectory`; it runs in the sending thread. An
+        error of it ends the writing, and is raised in the EnvRunner's next call.
       when_full: what happens while so many bytes wait that no more may: "block" makes the EnvRunner wait, "drop" leaves the episode out and counts it.
       most_queued_bytes: of episodes that wait for the server.
-      options: the further ones of `Client.writer`, by name; `map` is a function that changes each episode, see docs/transforms.md.
+      options: the further ones of `Client.writer`, by name.
 
     Raises:
       ConfigError: an option makes no sense.
@@ -523,7 +549,7 @@ def table_callbacks(
     class TableCallbacks(_TableCallbacks):
         @staticmethod
         def make_sender() -> EpisodeSender:
-            return EpisodeSender(server, table, view, chosen, most_queued_bytes, when_full)
+            return EpisodeSender(server, table, view, chosen, most_queued_bytes, when_full, postprocess)
 
         def __init__(self) -> None:
             super().__init__(EpisodeAssembler(tuple(extra_columns), modules), evaluation)

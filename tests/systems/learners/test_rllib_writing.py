@@ -234,7 +234,7 @@ def test_agents_have_episodes_of_their_own(client: rlds2reverb.Client, address: 
     assert len(observations) == len(set(observations))
 
 
-class Turns(MultiAgentEnv):  # type: ignore[misc]
+class Turns(MultiAgentEnv):
     """ "a" acts in every step, "b" in every 25th, and "c" in the steps from 10 to `leaves`, where it is truncated. It ends after 60."""
 
     def __init__(self, config: Any = None) -> None:
@@ -274,7 +274,7 @@ def test_agents_that_wait_for_their_turn_or_leave_lose_nothing(steps: int, leave
     episodes = [part for _ in range(120 // steps) for part in assembler.take(runner.sample(random_actions=True))]
     runner.stop()
     by_agent = sorted((episode.metadata["agent_id"], *told([episode])[0]) for episode in episodes)
-    one = [
+    one: list[tuple[str, Any, bool]] = [
         ("a", [[float(step)] for step in range(61)], True),
         ("b", [[0.0], [25.0], [50.0], [60.0]], True),
         ("c", [[float(step)] for step in range(10, leaves + 1)], False),
@@ -315,7 +315,11 @@ def test_a_server_that_comes_late_gets_everything_once(client: rlds2reverb.Clien
     assert sender.flush(60)
     assert sender.account() == Account(stored=5, steps=15)
     sender.put(whole(3))  # as an EnvRunner that is restarted may hand it over
+    assert sender.flush(60)
+    assert sender.account() == Account(stored=5, steps=15, repeated=1)
     sender.close()
+    with pytest.raises(ConfigError, match="has been closed"):
+        sender.put(whole(6))
     assert len(rows_in(client)) == 15
 
 
@@ -366,6 +370,21 @@ def test_a_bad_episode_is_left_out_and_counted(client: rlds2reverb.Client, addre
     assert sender.flush(60)
     assert sender.account() == Account(stored=2, steps=6, bad=1)
     sender.close()
+
+
+def test_a_function_postprocesses_each_episode(client: rlds2reverb.Client, address: str) -> None:
+    def double(episode: rlds2reverb.Episode) -> rlds2reverb.Episode:
+        return episode.with_columns(reward=episode.columns["reward"] * 2)
+
+    sender = EpisodeSender(address, "replay", "transition", {}, postprocess=double)
+    sender.put(whole(0))
+    assert sender.flush(60)
+    sender.close()
+    assert {row[5] for row in rows_in(client)} == {2.0}
+    failing = EpisodeSender(address, "replay", "transition", {}, postprocess=lambda episode: None)  # type: ignore[arg-type,return-value]
+    failing.put(whole(1))
+    with pytest.raises(ConfigError, match="returned a NoneType; expected an Episode"):
+        failing.flush(60)
 
 
 def test_wrong_options_fail_where_they_are_written(client: rlds2reverb.Client) -> None:
