@@ -118,5 +118,6 @@ def _best_setting(name: str, child: Child, batches: int, writes: bool) -> dict[s
 
 
 def _environment() -> dict[str, str]:
+    """One thread for PyTorch's own loops: two wait for each other where other processes use the cores, and in-process buffers get many times slower."""
     path = os.pathsep.join([str(_ROOT), str(_ROOT / "server")])
-    return {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+    return {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
