@@ -33,7 +33,8 @@ from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.joining import Batches
 from rlds2reverb.learner.options import SampleKeywords, SampleOptions
-from rlds2reverb.specs import Nest, flatten, map_leaves, map_with_path
+from rlds2reverb.specs import Nest, column_spec, flatten, map_leaves, map_with_path
+from rlds2reverb.text import did_you_mean
 from rlds2reverb.views.trajectory import FIELDS, FIRST, LAST
 
 if TYPE_CHECKING:
@@ -45,32 +46,58 @@ with needing("the adapter for RLlib", "rllib", ModuleNotFoundError):
     from ray.rllib.policy.sample_batch import DEFAULT_POLICY_ID, MultiAgentBatch, SampleBatch
 
 
-def sample_batch(batch: Batch, n_step: int = 1) -> SampleBatch:
+def sample_batch(batch: Batch, n_step: int = 1, max_seq_len: int | None = None) -> SampleBatch:
     """Rows for `policy.learn_on_batch`, or for an InputReader.
 
     Args:
       batch: of `client.sample`.
       n_step: steps between obs and new_obs, where the items have no such column; DQN and SAC discount by it.
+      max_seq_len: for recurrent policies: cuts the rows into sequences of at most so many consecutive steps, see `_pad_sequences`.
 
     Raises:
-      ConfigError: the items are of no view in the module's table, or hold no row.
+      ConfigError: the items are of no view in the module's table, or hold no row, or `max_seq_len` is no positive whole number.
     """
-    columns, items = rows_of(batch)
-    weight = batch.info.weight
-    weights = np.ones(len(items), np.float32) if weight is None else np.asarray(weight, np.float32)[items]
-    steps = np.full(len(items), n_step, np.int64)
-    return SampleBatch({"weights": weights, "n_step": steps, **columns})
+    return _as_sample_batch(*_weighted_rows(batch, n_step), max_seq_len)
 
 
-def multi_agent_batch(batch: Batch, n_step: int = 1, module: str = DEFAULT_POLICY_ID) -> MultiAgentBatch:
+def multi_agent_batch(
+    batch: Batch,
+    n_step: int = 1,
+    module: str = DEFAULT_POLICY_ID,
+    max_seq_len: int | None = None,
+    *,
+    module_column: str | None = None,
+    episode_column: str | None = None,
+) -> MultiAgentBatch:
     """Rows for `Learner.update(batch=...)`, which turns numpy into tensors only in such a batch.
 
     Args:
-      batch, n_step: as for `sample_batch`, which also documents the errors.
-      module: the RLModule (or policy) that learns from it.
+      batch, n_step, max_seq_len: as for `sample_batch`, which also documents the errors.
+      module: the RLModule (or policy) that learns from all rows.
+      module_column: path of the items' column that names the RLModule of each row instead, such as extras/metadata/policy_id; the
+        modules are those that occur. In items of trajectories it lies below policy_info.
+      episode_column: path of the column that names the environment's episode, such as extras/metadata/episode_id. Rows that agree
+        in it and in t are one environment step. Without it each row is one, as in a sample of RLlib's MultiAgentReplayBuffer.
+
+    Raises:
+      ConfigError: the items lack such a column, or the rows have no t, or an item of a view of trajectories has rows of several modules.
     """
-    rows = sample_batch(batch, n_step)
-    return MultiAgentBatch({module: rows}, env_steps=rows.count)
+    columns, items = _weighted_rows(batch, n_step)
+    env_steps = len(items)
+    if episode_column is not None:
+        times = columns.get("t")
+        if times is None or times.ndim != 1:
+            raise ConfigError('episode_column: rows without "t"; take a view that has it: requirements, fragments')
+        env_steps = len(set(zip(_row_labels(batch, episode_column, columns, items).tolist(), times.tolist())))
+    if module_column is None:
+        return MultiAgentBatch({module: _as_sample_batch(columns, items, max_seq_len)}, env_steps)
+    labels = _row_labels(batch, module_column, columns, items)
+    by_module = {}
+    for name in sorted(set(labels.tolist())):
+        rows = np.flatnonzero(labels == name)
+        own = {column: map_leaves(lambda leaf, rows=rows: leaf[rows], nest) for column, nest in columns.items()}  # type: ignore[misc]
+        by_module[name] = _as_sample_batch(own, items[rows], max_seq_len)
+    return MultiAgentBatch(by_module, env_steps)
 
 
 def update_priorities(
@@ -239,6 +266,110 @@ def rows_of(batch: Batch) -> Rows:
 
 def _describe(data: Nest) -> str:
     return f"the columns {', '.join(flatten(data))}" if isinstance(data, (dict, tuple)) else "a list without names"
+
+
+def _weighted_rows(batch: Batch, n_step: int) -> Rows:
+    """`rows_of` with the columns weights and n_step."""
+    columns, items = rows_of(batch)
+    weight = batch.info.weight
+    weights = np.ones(len(items), np.float32) if weight is None else np.asarray(weight, np.float32)[items]
+    steps = np.full(len(items), n_step, np.int64)
+    return {"weights": weights, "n_step": steps, **columns}, items
+
+
+def _as_sample_batch(columns: dict[str, Any], items: Array, max_seq_len: int | None) -> SampleBatch:
+    if max_seq_len is None:
+        return SampleBatch(columns)
+    if isinstance(max_seq_len, bool) or not isinstance(max_seq_len, (int, np.integer)) or max_seq_len < 1:
+        raise ConfigError(f"max_seq_len: expected a positive whole number of steps, got {max_seq_len!r}")
+    padded = _pad_sequences(columns, items, int(max_seq_len))
+    return SampleBatch(padded, _max_seq_len=int(max_seq_len), _zero_padded=True)
+
+
+def _pad_sequences(columns: dict[str, Any], items: Array, length: int) -> dict[str, Any]:
+    """Rows [N, ...] -> S sequences of consecutive steps, [S * length, ...], with zeros behind the shorter ones, and seq_lens [S].
+
+    Columns state_in... keep the first row of each sequence, [S, ...], and state_out... all rows, unpadded; so does RLlib. Text is
+    filled with None.
+    Source: rllib/policy/rnn_sequencing.py (`pad_batch_to_sequences_of_same_size`, `chop_into_sequences`) of Ray 2.12 and 2.60.
+    """
+    count = len(items)
+    numbers = np.arange(count)
+    run_starts = np.flatnonzero(np.append(True, ~_continues(columns, items))[:count])
+    run_of_row = np.searchsorted(run_starts, numbers, side="right") - 1
+    starts = np.flatnonzero((numbers - run_starts[run_of_row]) % length == 0)
+    sequence = np.searchsorted(starts, numbers, side="right") - 1
+    places = sequence * length + numbers - starts[sequence]
+
+    def pad(leaf: Array) -> Array:
+        padded = np.full((len(starts) * length, *leaf.shape[1:]), None if leaf.dtype == object else 0, leaf.dtype)
+        padded[places] = leaf
+        return padded
+
+    padded = {}
+    for name, nest in columns.items():
+        if name.startswith("state_in"):
+            padded[name] = map_leaves(lambda leaf: leaf[starts], nest)
+        else:
+            padded[name] = nest if name.startswith("state_out") else map_leaves(pad, nest)
+    return {**padded, "seq_lens": np.diff(np.append(starts, count)).astype(np.int32)}
+
+
+def _continues(columns: dict[str, Any], items: Array) -> Array:
+    """[N - 1] whether a row is followed by the next step of its episode.
+
+    Rows with eps_id and t tell by these, whichever items they come from: a sample puts steps of an episode side by side that do not
+    follow each other, which RLlib's own rule, by eps_id, would join. Other rows follow each other within their item.
+    """
+    identity = [columns[name] for name in ("eps_id", "agent_index", "unroll_id", "env_id") if name in columns]
+    times = columns.get("t")
+    if "eps_id" in columns and times is not None and all(leaf.ndim == 1 for leaf in (*identity, times)):
+        follows = np.diff(times) == 1
+        for leaf in identity:
+            follows &= leaf[1:] == leaf[:-1]
+    else:
+        follows = items[1:] == items[:-1]
+    for name in (TERMINATEDS, TRUNCATEDS):
+        if name in columns and columns[name].ndim == 1:
+            follows = follows & ~columns[name][:-1].astype(bool)
+    return np.asarray(follows, bool)
+
+
+def _row_labels(batch: Batch, path: str, columns: dict[str, Any], items: Array) -> Array:
+    """[N] texts: the values of an items' column, by row. Raises ConfigError for none, or for several within an item of trajectories."""
+    values = _column_at(batch.data, path)
+    if values is None:
+        paths = list(flatten(item_of(batch.data, 0)))
+        raise ConfigError(f'the items have no "{path}"; there are {", ".join(paths)}{did_you_mean(path, paths)}')
+    by_row = flatten(columns).get(path)
+    if by_row is not None and len(by_row) == len(items):
+        return _texts(path, by_row)
+    masks: list[Any] = [None] * batch.size if batch.info.mask is None else list(batch.info.mask)
+    labels: list[str] = []
+    for number, (value, mask) in enumerate(zip(values, masks)):
+        texts = set(_texts(path, np.atleast_1d(value if mask is None or np.ndim(value) == 0 else value[mask])).tolist())
+        if len(texts) != 1:
+            names = ", ".join(sorted(texts)) or "none"
+            raise ConfigError(f'item {number} of the batch: "{path}" is {names}; expected one value for all its rows')
+        labels += texts
+    return np.array(labels, object)[items]
+
+
+def _column_at(nest: Nest, path: str) -> Any:
+    """The column of a batch at a path: an array [B, ...] or a list of B arrays; None if there is none."""
+    for name in path.split("/"):
+        nest = (
+            nest.get(name) if isinstance(nest, dict) else getattr(nest, name, None) if isinstance(nest, tuple) else None
+        )
+    return nest if isinstance(nest, (np.ndarray, list)) else None
+
+
+def _texts(path: str, values: Array) -> npt.NDArray[Any]:
+    if values.ndim != 1 or values.dtype.kind not in "OSUiu":
+        raise ConfigError(
+            f'"{path}" names nothing: expected text or a whole number for each row, got {column_spec(values)}'
+        )
+    return np.array([value.decode() if isinstance(value, bytes) else str(value) for value in values.tolist()], object)
 
 
 def _from_transitions(data: Any, count: int) -> Rows:

@@ -15,6 +15,7 @@ from gymnasium.spaces import Box, Discrete
 from ray.rllib.algorithms.bc import BCConfig
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.sac import SACConfig
+from ray.rllib.policy.rnn_sequencing import chop_into_sequences
 
 import rlds2reverb
 from rlds2reverb.adapters.rllib import TableInput, episodes, multi_agent_batch, sample_batch, update_priorities
@@ -166,6 +167,123 @@ def test_a_batch_of_several_modules_has_the_rows_under_its_name() -> None:
     made = multi_agent_batch(batch, module="pilot")
     assert list(made.policy_batches) == ["pilot"]
     assert made.env_steps() == made.policy_batches["pilot"].count == batch.size
+
+
+def with_modules(source: Sequence[Episode], names: Sequence[str]) -> list[Episode]:
+    """The episodes of agents in turn, each with the name of its module and of the environment's episode, two agents to one."""
+    return [
+        Episode(
+            episode.columns,
+            {"policy_id": names[number % len(names)], "episode_id": f"world {number // 2}"},
+            f"{number} {episode.id}",
+        )
+        for number, episode in enumerate(source)
+    ]
+
+
+LABELLED = "extras=metadata/policy_id+metadata/episode_id"
+
+
+def labelled_batch(view: Any, source: list[Episode], **info: Any) -> Batch:
+    made = [item for episode in source for item in items(view, episode)]
+    opened = rlds2reverb.open_source(source)
+    signature = view.signature(opened.spec(), {name: ArraySpec((), np.dtype(object)) for name in source[0].metadata})
+
+    def column(path: str, _: Any) -> Any:
+        values = [item[path] for item in made]
+        return np.stack(values) if len({value.shape for value in values}) == 1 else values
+
+    count = len(made)
+    numbers = {"probability": np.ones(count), "table_size": np.ones(count, np.int64), "priority": np.ones(count)}
+    plain = {"key": np.arange(count, dtype=np.uint64), **numbers, "times_sampled": np.ones(count, np.int32)}
+    return Batch(map_with_path(column, signature), BatchInfo(**{**plain, **info}))
+
+
+@pytest.mark.parametrize(
+    "view", ["transition", "two_step", "episode", "n_step:n=1", "fragments:length=1", "sequence:length=2"]
+)
+def test_each_module_gets_the_rows_of_its_agents(view: str) -> None:
+    joint = "," if ":" in view else ":"
+    extras = "policy_info" if view.split(":")[0] in ("two_step", "episode", "sequence") else "extras"
+    source = with_modules(random_episodes(), ["p0", "p1"])
+    made = multi_agent_batch(
+        labelled_batch(view_from(f"{view}{joint}{LABELLED}"), source), module_column=f"{extras}/metadata/policy_id"
+    )
+    assert sorted(made.policy_batches) == ["p0", "p1"]
+    for name, rows in made.policy_batches.items():
+        alone = [episode for episode in source if episode.metadata["policy_id"] == name]
+        expected = sample_batch(labelled_batch(view_from(f"{view}{joint}{LABELLED}"), alone))
+        for column in COLUMNS:
+            np.testing.assert_array_equal(rows[column], expected[column])
+    assert made.agent_steps() == made.env_steps() == sum(rows.count for rows in made.policy_batches.values())
+
+
+def test_steps_of_agents_at_one_time_are_one_step_of_the_environment() -> None:
+    source = with_modules([random_episode(5), random_episode(4, seed=1), random_episode(3, seed=2)], ["p0", "p1"])
+    batch = labelled_batch(view_from(f"fragments:length=1,{LABELLED}"), source)
+    made = multi_agent_batch(
+        batch, module_column="extras/metadata/policy_id", episode_column="extras/metadata/episode_id"
+    )
+    assert (made.env_steps(), made.agent_steps()) == (4 + 2, 4 + 3 + 2)
+
+
+@pytest.mark.parametrize(
+    ("view", "options", "message"),
+    [
+        ("transition", {"module_column": "extras/metadata/policy"}, 'no "extras/metadata/policy".*policy_id'),
+        ("transition", {"module_column": "observation"}, "names nothing"),
+        ("transition", {"episode_column": "extras/metadata/episode_id"}, 'rows without "t"'),
+        ("transition", {"max_seq_len": 0}, "max_seq_len"),
+        ("transition", {"max_seq_len": True}, "max_seq_len"),
+    ],
+)
+def test_wrong_options_of_several_modules_are_refused(view: str, options: dict[str, Any], message: str) -> None:
+    batch = labelled_batch(view_from(f"{view}:{LABELLED}"), with_modules(random_episodes(), ["p0"]))
+    with pytest.raises(ConfigError, match=message):
+        multi_agent_batch(batch, **options)
+
+
+@pytest.mark.parametrize("max_seq_len", [1, 2, 3, 20])
+def test_sequences_of_whole_episodes_are_those_of_rllib(max_seq_len: int) -> None:
+    """Ours are padded to max_seq_len, theirs without `dynamic_max` too."""
+    required = {name: {} for name in ("obs", "actions", "rewards", "terminateds", "truncateds", "t", "eps_id")}
+    states = {"state_in_0": {"data_col": "state_out_0", "shift": -1}, "state_out_0": {}}
+    further = {"agent_index": {}, "unroll_id": {}}
+    source = [
+        episode.with_columns(state_out_0=np.random.default_rng(len(episode)).normal(size=(len(episode), 3)))
+        for episode in random_episodes()
+    ]
+    batch = batch_of(Requirements(required | states | further), source)
+    plain, ours = sample_batch(batch), sample_batch(batch, max_seq_len=max_seq_len)
+    features = [name for name in plain if not name.startswith("state")]
+    sequences, initial, lengths = chop_into_sequences(
+        feature_columns=[plain[name] for name in features],
+        state_columns=[plain["state_in_0"]],
+        max_seq_len=max_seq_len,
+        episode_ids=plain["eps_id"],
+        unroll_ids=plain["unroll_id"],
+        agent_indices=plain["agent_index"],
+        dynamic_max=False,
+    )
+    assert ours["seq_lens"].tolist() == list(lengths)
+    for name, values in zip(features, sequences, strict=True):
+        assert ours[name].dtype == values.dtype
+        np.testing.assert_array_equal(ours[name], values, err_msg=name)
+    np.testing.assert_array_equal(ours["state_in_0"], initial[0])
+    assert ours.count == plain.count
+    assert ours.zero_padded
+    assert ours.max_seq_len == max_seq_len
+
+
+def test_rows_side_by_side_that_do_not_follow_each_other_are_no_sequence() -> None:
+    view = Requirements({name: {} for name in ("obs", "actions", "rewards", "t", "eps_id")})
+    batch = batch_of(view, [random_episode(6)])
+    order = [0, 1, 3, 3, 4, 2]
+    shuffled = batch._replace(data={name: column[order] for name, column in batch.data.items() if name != "extras"})
+    shuffled = shuffled._replace(info=batch_of(view, [random_episode(7)]).info)
+    assert sample_batch(shuffled, max_seq_len=4)["seq_lens"].tolist() == [2, 1, 2, 1]
+    of_items = batch_of(view_from("sequence:length=3,pad_end=false"), [random_episode(5)])
+    assert sample_batch(of_items, max_seq_len=4)["seq_lens"].tolist() == [2] * of_items.size
 
 
 @pytest.mark.parametrize("terminal", [True, False])
