@@ -275,6 +275,20 @@ def test_sequences_of_whole_episodes_are_those_of_rllib(max_seq_len: int) -> Non
     assert ours.max_seq_len == max_seq_len
 
 
+def test_a_learner_of_two_modules_learns_from_one_batch() -> None:
+    observations = Box(-9, 9, (2,), np.float32)
+    policies = {name: (None, observations, Discrete(2), None) for name in ("p0", "p1")}
+    config = DQNConfig().multi_agent(policies=policies, policy_mapping_fn=lambda *_, **__: "p0")
+    learner = config.build_learner(spaces={name: (observations, Discrete(2)) for name in policies})
+    learner.build()
+    discrete = [episode.with_columns(action=np.arange(len(episode)) % 2) for episode in random_episodes()]
+    batch = labelled_batch(view_from(f"n_step:n=1,{LABELLED}"), with_modules(discrete, ["p0", "p1"]))
+    both = multi_agent_batch(batch, module_column="extras/metadata/policy_id")
+    results = learner.update(batch=both)
+    for name, rows in both.policy_batches.items():
+        assert np.size(results[name]["td_error"].peek()) == rows.count
+
+
 def test_rows_side_by_side_that_do_not_follow_each_other_are_no_sequence() -> None:
     view = Requirements({name: {} for name in ("obs", "actions", "rewards", "t", "eps_id")})
     batch = batch_of(view, [random_episode(6)])

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 from ray.rllib.evaluation.collectors.agent_collector import AgentCollector
+from ray.rllib.policy.rnn_sequencing import pad_batch_to_sequences_of_same_size
 from ray.rllib.policy.view_requirement import ViewRequirement
 
+from rlds2reverb.adapters.rllib import sample_batch
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.formats.source import spec_of
+from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.requirements import Requirements
@@ -214,3 +217,28 @@ def test_what_a_real_recurrent_policy_requires_is_made_of_its_own_states() -> No
         assert not ours["state_in_0"][0].any()
     without = view.left_out(filled_spec(spec_of(plain)))
     assert {name for name in without if name.startswith("state")} == {name for name in required if "state" in name}
+
+
+def test_a_real_recurrent_policy_learns_from_padded_sequences() -> None:
+    """What their own function makes of the rows of whole episodes."""
+    policy = policy_of("PPO", model={"use_lstm": True, "lstm_cell_size": 3, "max_seq_len": 4})
+    view, rng = (
+        Requirements(policy.view_requirements, initial_state=policy.get_initial_state()),
+        np.random.default_rng(0),
+    )
+    shapes = {"state_out_0": (3,), "state_out_1": (3,), "action_logp": (), "action_dist_inputs": (2,)}
+    shapes |= {"vf_preds": (), "advantages": (), "value_targets": ()}
+    parts = []
+    for plain in random_episodes():
+        made = {name: rng.normal(size=(len(plain), *shape)).astype(np.float32) for name, shape in shapes.items()}
+        parts.append(columns(view, plain.with_columns(action=np.arange(len(plain)) % 2, **made)))
+    data = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    count = len(data["obs"])
+    ones = np.ones(count)
+    info = BatchInfo(np.arange(count, dtype=np.uint64), ones, ones.astype(np.int64), ones, ones.astype(np.int32))
+    ours, theirs = sample_batch(Batch(data, info), max_seq_len=4), sample_batch(Batch(data, info))
+    pad_batch_to_sequences_of_same_size(theirs, 4, view_requirements=policy.view_requirements)
+    assert set(ours) == set(theirs)
+    for name, values in theirs.items():
+        np.testing.assert_array_equal(ours[name], values, err_msg=name)
+    assert np.isfinite(policy.learn_on_batch(ours)["learner_stats"]["total_loss"])
