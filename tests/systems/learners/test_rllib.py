@@ -246,9 +246,11 @@ def test_wrong_options_of_several_modules_are_refused(view: str, options: dict[s
 @pytest.mark.parametrize("max_seq_len", [1, 2, 3, 20])
 def test_sequences_of_whole_episodes_are_those_of_rllib(max_seq_len: int) -> None:
     """Ours are padded to max_seq_len, theirs without `dynamic_max` too."""
-    required = {name: {} for name in ("obs", "actions", "rewards", "terminateds", "truncateds", "t", "eps_id")}
+    required: dict[str, Any] = {
+        name: {} for name in ("obs", "actions", "rewards", "terminateds", "truncateds", "t", "eps_id")
+    }
     states = {"state_in_0": {"data_col": "state_out_0", "shift": -1}, "state_out_0": {}}
-    further = {"agent_index": {}, "unroll_id": {}}
+    further: dict[str, Any] = {"agent_index": {}, "unroll_id": {}}
     source = [
         episode.with_columns(state_out_0=np.random.default_rng(len(episode)).normal(size=(len(episode), 3)))
         for episode in random_episodes()
