@@ -313,7 +313,7 @@ def test_facts_of_the_old_dataset_stay(tmp_path: Path) -> None:
     write(name, EPISODES[:1], about=About.of("minari", {"author": "a", "algorithm_name": "x"}))
     with dataset_writer(name, append=True, about=About.of("minari", {"author": "b"})) as writer:
         writer.write(EPISODES[1])
-    assert dict(open_source(name).about.facts)["author"] == "a"
+    assert dict(open_source(name).about.facts)["author"] == ["a"]
     assert [loss.path for loss in writer.report().losses] == ["dataset/author"]
 
 
