@@ -437,7 +437,7 @@ class EpisodeSender:
                 continue
             names.add(episode.id)
             try:
-                changed = episode if self._postprocess is None else self._postprocessed(episode)
+                changed = self._postprocessed(episode)
                 writer.write_episode(changed.columns, id=episode.id, metadata=changed.metadata)
                 written.append(episode)
             except InvalidEpisode as error:
@@ -450,7 +450,7 @@ class EpisodeSender:
             self._count(stored=len(written), steps=steps_written, bad=bad, repeated=repeated)
 
     def _postprocessed(self, episode: WholeEpisode) -> WholeEpisode:
-        """What the user's function makes of an episode; an error of it ends the writing, and names the function."""
+        """The episode as the user's function returns it; an error of the function ends the writing."""
         assert self._postprocess is not None
         whole = Episode(episode.columns, episode.metadata, episode.id)
         made = self._postprocess(whole)

@@ -463,7 +463,7 @@ class TableReplayBuffer:
         is_all = isinstance(index, slice) and index == slice(None)
         return whole if is_all else whole[index]
 
-    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+    def set_at(self, index: Any, value: Any) -> NoReturn:
         """Refused: items of a table do not change.
 
         Raises:
@@ -474,10 +474,7 @@ class TableReplayBuffer:
             "client.delete(...) takes items out, extend(...) writes others"
         )
 
-    def set_at(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused, as `buffer[index] = value`."""
-        self[0] = None
-        raise AssertionError  # not reached
+    __setitem__ = set_at
 
     def empty(self) -> None:
         """Empties the table, for everyone. Raises as `Client.reset` does."""

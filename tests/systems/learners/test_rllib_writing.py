@@ -274,12 +274,12 @@ def test_agents_that_wait_for_their_turn_or_leave_lose_nothing(steps: int, leave
     episodes = [part for _ in range(120 // steps) for part in assembler.take(runner.sample(random_actions=True))]
     runner.stop()
     by_agent = sorted((episode.metadata["agent_id"], *told([episode])[0]) for episode in episodes)
-    one: list[tuple[str, Any, bool]] = [
+    of_each_round: list[tuple[str, Any, bool]] = [
         ("a", [[float(step)] for step in range(61)], True),
         ("b", [[0.0], [25.0], [50.0], [60.0]], True),
         ("c", [[float(step)] for step in range(10, leaves + 1)], False),
     ]
-    assert by_agent == sorted([*one, *one])
+    assert by_agent == sorted([*of_each_round, *of_each_round])
     assert (assembler.repeated, assembler.cut) == (0, 0)
 
 
@@ -349,8 +349,8 @@ def test_what_is_too_much_waits_or_is_left_out_and_counted(address: str) -> None
     thread.join(60)
     assert blocking.flush(60)
     assert blocking.account().stored == 10
-    for one_of in (sender, blocking):
-        one_of.close()
+    sender.close()
+    blocking.close()
 
 
 def test_a_table_of_other_steps_is_an_error_of_the_next_call(address: str) -> None:
