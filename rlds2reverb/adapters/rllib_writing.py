@@ -451,14 +451,14 @@ class EpisodeSender:
 
     def _postprocessed(self, episode: WholeEpisode) -> WholeEpisode:
         """The episode as the user's function returns it; an error of the function ends the writing."""
-        assert self._postprocess is not None
-        whole = Episode(episode.columns, episode.metadata, episode.id)
-        made = self._postprocess(whole)
-        if not isinstance(made, Episode):
+        if self._postprocess is None:
+            return episode
+        changed = self._postprocess(Episode(episode.columns, episode.metadata, episode.id))
+        if not isinstance(changed, Episode):
             raise ConfigError(
-                f"postprocess: {self._postprocess}: returned a {type(made).__name__}; expected an Episode"
+                f"postprocess: {self._postprocess}: returned a {type(changed).__name__}; expected an Episode"
             )
-        return WholeEpisode(made.columns, episode.id, made.metadata)
+        return WholeEpisode(changed.columns, episode.id, changed.metadata)
 
     def _sleep(self, seconds: float) -> bool:
         """Waits before another attempt; False when it is closing, and there is no time for one."""
