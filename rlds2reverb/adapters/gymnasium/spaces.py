@@ -19,13 +19,11 @@ import numpy as np
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
+from rlds2reverb.formats.minari.spaces import bounded_spec
 from rlds2reverb.specs import ArraySpec, Nest
 
 with needing("collecting from environments", "gymnasium", ModuleNotFoundError):
     from gymnasium import spaces
-
-_MOST_BOUNDS = 1024
-"""Most values of a Box whose bounds are kept if they differ from one another; they become part of a table's signature."""
 
 
 def spec_of_space(space: spaces.Space[Any], where: str) -> Nest:
@@ -48,31 +46,19 @@ def spec_of_space(space: spaces.Space[Any], where: str) -> Nest:
     if isinstance(space, spaces.Text):
         return ArraySpec((), np.dtype(object))
     if isinstance(space, spaces.Box):
-        return _bounded(space.shape, space.dtype, space.low, space.high)
+        return bounded_spec(space.shape, np.dtype(space.dtype), space.low, space.high)
     if isinstance(space, spaces.Discrete):
         dtype = np.dtype(space.dtype)
         first, last = int(space.start), int(space.start) + int(space.n) - 1
         return ArraySpec((), dtype, minimum=dtype.type(first), maximum=dtype.type(last))
     if isinstance(space, spaces.MultiDiscrete):
-        return _bounded(space.shape, space.dtype, space.start, space.start + space.nvec - 1)
+        return bounded_spec(space.shape, np.dtype(space.dtype), space.start, space.start + space.nvec - 1)
     if isinstance(space, spaces.MultiBinary):
         return ArraySpec(space.shape, np.dtype(space.dtype), minimum=np.int8(0), maximum=np.int8(1))
     raise ConfigError(
         f"{where}: the space {type(space).__name__} has values of no fixed shape; expected Box, Discrete, MultiDiscrete, MultiBinary, Text, and "
         "Dict and Tuple of these. Pad the values by a wrapper of the environment, or give another space and a step callback that makes its values"
     )
-
-
-def _bounded(shape: tuple[int, ...], kind: Any, low: Any, high: Any) -> ArraySpec:
-    """The spec, with bounds if one is finite and there are not too many."""
-    dtype = np.dtype(kind)
-    if not low.size or not (np.isfinite(low).any() or np.isfinite(high).any()):
-        return ArraySpec(shape, dtype)
-    if bool(np.all(low == low.flat[0])) and bool(np.all(high == high.flat[0])):
-        return ArraySpec(shape, dtype, minimum=low.flat[0], maximum=high.flat[0])
-    if low.size > _MOST_BOUNDS:
-        return ArraySpec(shape, dtype)
-    return ArraySpec(shape, dtype, minimum=low, maximum=high)
 
 
 def columns_of_space(space: spaces.Space[Any]) -> Callable[[Any], Nest] | None:

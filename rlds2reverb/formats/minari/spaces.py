@@ -196,7 +196,7 @@ def _leaves(
         )
     try:
         members = _members_of(kind, space)
-        spec = _bounded(members.shape, members.dtype, members.low, members.high)
+        spec = bounded_spec(members.shape, members.dtype, members.low, members.high)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise SourceError(f"{here}: the space {kind} makes no sense: {shortened(str(error))}") from error
     yield Leaf(keys, spec, members.is_image, named, space), members
@@ -260,8 +260,12 @@ def _bound(values: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
     return bound
 
 
-def _bounded(shape: tuple[int, ...], dtype: np.dtype[Any], low: Any, high: Any) -> ArraySpec:
-    """The spec, with bounds if one is finite and there are not too many."""
+def bounded_spec(shape: tuple[int, ...], dtype: np.dtype[Any], low: Any, high: Any) -> ArraySpec:
+    """The spec of values of a space, with bounds if one is finite and there are not too many.
+
+    Args:
+      low, high: arrays of the shape; None without bounds.
+    """
     if low is None or high is None or not low.size:
         return ArraySpec(shape, dtype)
     if dtype.kind == "f" and not (np.isfinite(low).any() or np.isfinite(high).any()):

@@ -51,6 +51,19 @@ VIEWS = {
 COLUMNS = ("obs", "new_obs", "actions", "rewards", "terminateds", "truncateds")
 
 
+def _batch_with(signature: Any, rows: Sequence[Any], info: dict[str, Any]) -> Batch:
+    """Items as one batch of a table with this signature."""
+
+    def column(path: str, _: Any) -> Any:
+        values = [item[path] for item in rows]
+        return np.stack(values) if len({value.shape for value in values}) == 1 else values
+
+    count = len(rows)
+    numbers = {"probability": np.ones(count), "table_size": np.ones(count, np.int64), "priority": np.ones(count)}
+    plain = {"key": np.arange(count, dtype=np.uint64), **numbers, "times_sampled": np.ones(count, np.int32)}
+    return Batch(map_with_path(column, signature), BatchInfo(**{**plain, **info}))
+
+
 def batch_of(view: Any, source: Sequence[Episode], lengths: Sequence[int] | None = None, **info: Any) -> Batch:
     """The items of all episodes, as the client makes a batch of them; of each the first so many rows."""
     made = [item for episode in source for item in items(view, episode)]
@@ -60,14 +73,7 @@ def batch_of(view: Any, source: Sequence[Episode], lengths: Sequence[int] | None
         ]
     spec = rlds2reverb.open_source(list(source)).spec()
 
-    def column(path: str, _: Any) -> Any:
-        values = [item[path] for item in made]
-        return np.stack(values) if len({value.shape for value in values}) == 1 else values
-
-    count = len(made)
-    numbers = {"probability": np.ones(count), "table_size": np.ones(count, np.int64), "priority": np.ones(count)}
-    plain = {"key": np.arange(count, dtype=np.uint64), **numbers, "times_sampled": np.ones(count, np.int32)}
-    return Batch(map_with_path(column, view.signature(spec)), BatchInfo(**{**plain, **info}))
+    return _batch_with(view.signature(spec), made, info)
 
 
 def slow_rows(source: Sequence[Episode], truncation: bool = True) -> list[list[Any]]:
@@ -189,14 +195,7 @@ def labelled_batch(view: Any, source: list[Episode], **info: Any) -> Batch:
     opened = rlds2reverb.open_source(source)
     signature = view.signature(opened.spec(), {name: ArraySpec((), np.dtype(object)) for name in source[0].metadata})
 
-    def column(path: str, _: Any) -> Any:
-        values = [item[path] for item in made]
-        return np.stack(values) if len({value.shape for value in values}) == 1 else values
-
-    count = len(made)
-    numbers = {"probability": np.ones(count), "table_size": np.ones(count, np.int64), "priority": np.ones(count)}
-    plain = {"key": np.arange(count, dtype=np.uint64), **numbers, "times_sampled": np.ones(count, np.int32)}
-    return Batch(map_with_path(column, signature), BatchInfo(**{**plain, **info}))
+    return _batch_with(signature, made, info)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import pickle
 import pickletools
 import shutil
@@ -27,6 +26,7 @@ from rlds2reverb.formats.ilr.archives import make_member
 from rlds2reverb.formats.ilr.pickles import pickle_value, row_pickles
 from rlds2reverb.formats.pickles import safe_loads
 from rlds2reverb.specs import column_spec
+from tests.support.conversion.two_runs import write_in_two_runs
 from tests.support.formats import ilr as ilr_data
 from tests.support.profiles import examples
 
@@ -316,21 +316,7 @@ def test_shards_go_on_from_any_state(tmp_path: Path) -> None:
     content = Content("x", {path: column_spec(values) for path, values in episodes[0].columns.items()}, {})
 
     def write(folder: Path, stop: int, behind: int) -> dict[str, bytes]:
-        folder.mkdir()
-        sink = destination.sink(folder, content, None)
-        for episode in episodes[:stop]:
-            sink.write(episode)
-        state = json.loads(json.dumps(sink.sync()))
-        for episode in episodes[stop : stop + behind]:
-            sink.write(episode)
-        sink.sync()
-        sink.close()
-        sink = destination.sink(folder, content, state)
-        for episode in episodes[stop:]:
-            sink.write(episode)
-        state = sink.sync()
-        sink.finish()
-        destination.sink(folder, content, state).finish()  # interrupted, and done again
+        write_in_two_runs(destination, content, folder, episodes, stop, behind)
         return {path.name: tarred(path) for path in folder.iterdir()}
 
     def tarred(path: Path) -> bytes:

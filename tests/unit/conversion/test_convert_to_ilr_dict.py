@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
 from rlds2reverb.specs import column_spec
+from tests.support.conversion.two_runs import write_in_two_runs
 
 NAMES = ("set.npz", "set.pkl.gz", "set.pickle")
 
@@ -115,20 +115,7 @@ def test_it_goes_on_from_any_state(tmp_path: Path, name: str) -> None:
     content = Content("x", {path: column_spec(values) for path, values in episodes[0].columns.items()}, {})
 
     def write(folder: Path, stop: int, behind: int) -> bytes:
-        folder.mkdir()
-        sink = destination.sink(folder, content, None)
-        for episode in episodes[:stop]:
-            sink.write(episode)
-        state = json.loads(json.dumps(sink.sync()))
-        for episode in episodes[stop : stop + behind]:
-            sink.write(episode)
-        sink.close()
-        sink = destination.sink(folder, content, state)
-        for episode in episodes[stop:]:
-            sink.write(episode)
-        state = sink.sync()
-        sink.finish()
-        destination.sink(folder, content, state).finish()
+        write_in_two_runs(destination, content, folder, episodes, stop, behind)
         return (folder / name).read_bytes()
 
     whole = write(tmp_path / "whole", 3, 0)
