@@ -5,6 +5,7 @@ Source of the method names: reverb_service.proto.
 
 from __future__ import annotations
 
+import _thread
 import os
 import queue
 import threading
@@ -12,7 +13,6 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -515,25 +515,36 @@ def begin(start: Callable[[], C]) -> C:
     """
     if threading.current_thread() is not threading.main_thread():
         return start()
-    begun: Future[C] = Future()
+    calls: list[C] = []
+    errors: list[BaseException] = []
+    is_interrupted = False
+    has_begun: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def begin_apart() -> None:
+        try:
+            calls.append(start())
+        except BaseException as error:
+            errors.append(error)
+        if is_interrupted:
+            _cancel(calls)
+        has_begun.put(None)
+
     try:
-        threading.Thread(target=_begin_apart, args=(begun, start), name="rlds2reverb-begin", daemon=True).start()
-        return begun.result()
+        # Thread.start and Future.result wait with a Condition, whose lines Ctrl-C breaks ("release unlocked lock"); these two do not.
+        _thread.start_new_thread(begin_apart, ())
+        has_begun.get()
     except BaseException:
-        begun.add_done_callback(_cancel)
+        is_interrupted = True  # before the calls are looked at, so that whichever thread comes second cancels
+        _cancel(calls)
         raise
+    if errors:
+        raise errors.pop()
+    return calls[0]
 
 
-def _begin_apart(begun: Future[C], start: Callable[[], C]) -> None:
-    try:
-        begun.set_result(start())
-    except BaseException as error:
-        begun.set_exception(error)
-
-
-def _cancel(begun: Future[C]) -> None:
-    if begun.exception() is None:
-        begun.result().cancel()
+def _cancel(calls: list[C]) -> None:
+    for call in calls:
+        call.cancel()
 
 
 # gRPC does not survive a fork. The child has the parent's locks and files, and none of its threads. Observed with grpcio 1.74 and 1.85,

@@ -19,7 +19,7 @@ from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError, W
 from rlds2reverb.transport import grpc as grpc_transport
 from rlds2reverb.transport import grpc as question
 from rlds2reverb.transport.base import RETRYABLE
-from rlds2reverb.transport.grpc import Connections, GrpcStream, GrpcTransport
+from rlds2reverb.transport.grpc import Connections, GrpcStream, GrpcTransport, begin
 from tests.support.fake_reverb import FakeReverb, plan
 from tests.support.processes import dead_port, started
 from tests.support.wire.certificates import self_signed
@@ -210,6 +210,30 @@ def test_a_call_that_is_interrupted_while_it_begins_does_not_hold_what_closes(
     closing.start()
     closing.join(60)
     assert not closing.is_alive()
+
+
+class Begun:
+    """A call that keeps whether it was cancelled."""
+
+    def __init__(self) -> None:
+        self.is_cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        self.is_cancelled.set()
+
+
+def test_wherever_an_interrupt_comes_it_is_one_and_the_call_that_begins_is_cancelled() -> None:
+    """The standard library's threads and futures raised "release unlocked lock" once in a thousand times instead."""
+    for _ in range(1000):
+        call = Begun()
+
+        def start(call: Begun = call) -> Any:
+            signal.raise_signal(signal.SIGINT)
+            return call
+
+        with pytest.raises(KeyboardInterrupt):
+            begin(start)
+        assert call.is_cancelled.wait(60)
 
 
 def test_a_closed_channel_makes_no_call(fake: FakeReverb) -> None:
