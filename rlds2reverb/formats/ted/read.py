@@ -38,7 +38,17 @@ from rlds2reverb.formats.agreement import MOST, SPEC_OPTIONS
 from rlds2reverb.formats.buckets import canonical
 from rlds2reverb.formats.options import Parse, one_of, whole_number, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, parse_source_name, read_each
-from rlds2reverb.formats.rows import LAST_STEPS, MARK, step_specs, steps, unread_of, with_last, zero_row
+from rlds2reverb.formats.rows import (
+    LAST_STEPS,
+    MARK,
+    mark_rows,
+    scalars,
+    step_specs,
+    steps,
+    unread_of,
+    with_last,
+    zero_row,
+)
 from rlds2reverb.formats.source import About, Source
 from rlds2reverb.formats.ted.folders import META, as_metadata, leaf_of, read_folder, read_pytree
 from rlds2reverb.formats.ted.grids import is_of_atari, lay_out, unpack_atari
@@ -464,15 +474,8 @@ class _BufferColumns:
         return Recording(columns, self._metadata(rows, number))
 
     def _read_columns(self, rows: TrajectoryRows, number: int) -> dict[str, Array]:
-        marks = self._options.last_step == MARK
         read = {path: rows.step(key, number) for path, key in self._steps.items() if path not in self._unread}
         observed = {path: rows.observe(key, number) for path, key in self._observed.items() if path not in self._unread}
-        observation = columns_under(observed, OBSERVATION)
-        has_next = any(is_under(path, OBSERVATION) for path in self._observed)
-        if not has_next:
-            observation = columns_under(read, OBSERVATION)
-            if not marks:
-                observation = {path: with_last(column, column[-1]) for path, column in observation.items()}
         reward = rows.step(self._reward, number) if self._reward and REWARD not in self._unread else None
         has_discount = self._discount and DISCOUNT not in self._unread
         discount = rows.step(self._discount, number) if has_discount else None
@@ -480,28 +483,36 @@ class _BufferColumns:
         lengths = [len(column) for column in (terminals, *read.values(), reward) if column is not None]
         lengths += [len(column) - 1 for column in observed.values()]
         count = lengths[0]
-        if marks and not has_next:
-            count -= 1
-            read = {path: column[:count] for path, column in read.items()}
-            terminals, reward, discount = (
-                None if column is None else column[:count] for column in (terminals, reward, discount)
-            )
-        other_columns = {
-            path: np.concatenate([column, zero_row(column)]) if len(column) == count else column
-            for path, column in (observed | read).items()
-            if not is_under(path, OBSERVATION) and not is_under(path, ACTION)
-        }
         ends = None if terminals is None else bool(terminals[-1:].any())
-        observation, action = columns_below(observation, OBSERVATION), columns_below(read, ACTION)
-        rows_of_rlds = steps(observation, action, reward, ends, other_columns, discount)
-        if discount is not None:
-            rows_of_rlds[DISCOUNT][-1:] = 0 if ends else 1
+        has_next = any(is_under(path, OBSERVATION) for path in self._observed)
+        if self._options.last_step == MARK and not has_next:
+            columns = {path: column[:count] for path, column in (observed | read).items()}
+            columns |= {
+                path: scalars(column) for path, column in ((REWARD, reward), (DISCOUNT, discount)) if column is not None
+            }
+            rows_of_rlds = mark_rows(columns, ends)
+        else:
+            observation = columns_under(observed, OBSERVATION)
+            if not has_next:
+                observation = {
+                    path: with_last(column, column[-1]) for path, column in columns_under(read, OBSERVATION).items()
+                }
+            other_columns = {
+                path: np.concatenate([column, zero_row(column)]) if len(column) == count else column
+                for path, column in (observed | read).items()
+                if not is_under(path, OBSERVATION) and not is_under(path, ACTION)
+            }
+            observation, action = columns_below(observation, OBSERVATION), columns_below(read, ACTION)
+            rows_of_rlds = steps(observation, action, reward, ends, other_columns, discount)
+            if discount is not None:
+                rows_of_rlds[DISCOUNT][-1:] = 0 if ends else 1
+            if len(rows_of_rlds[IS_LAST]) != count + 1:
+                raise BrokenEpisode(
+                    "", f"has {len(rows_of_rlds[IS_LAST]):,} rows; expected {count + 1:,}, one more than steps"
+                )
         if terminals is not None and terminals[:-1].any():
-            rows_of_rlds[IS_TERMINAL] = np.append(False, terminals)
-        if len(rows_of_rlds[IS_LAST]) != count + 1:
-            raise BrokenEpisode(
-                "", f"has {len(rows_of_rlds[IS_LAST]):,} rows; expected {count + 1:,}, one more than steps"
-            )
+            later = rows_of_rlds[IS_TERMINAL][1:]
+            later |= terminals[: len(later)]
         return rows_of_rlds
 
     def _read_terminals(self, rows: TrajectoryRows, number: int) -> Array | None:

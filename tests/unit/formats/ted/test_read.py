@@ -413,3 +413,32 @@ def test_most_groups_of_the_h5_form_say_what_all_have(tmp_path: Path, odd: int) 
     assert [bool(episode.faults) for episode in chosen] == [number != odd for number in range(3)]
     with pytest.raises(SourceError, match=f"spec_from={odd + 3}: .*there are 3 episodes"):
         open_source(f"{name}?spec_from={odd + 3}")
+
+
+@pytest.mark.parametrize("option", ["last_step=mark", "next=drop,last_step=mark"])
+@pytest.mark.parametrize("discount", [False, True])
+def test_a_last_step_that_is_the_last_row_keeps_its_end_and_values(tmp_path: Path, option: str, discount: bool) -> None:
+    """Two trajectories: one ends in a terminal state, in its last step alone; the other is cut."""
+    changes: dict[str, Any] = {} if option.startswith("next") else {"next/observation": None}
+    ends = np.zeros((STEPS, 1), bool)
+    ends[[39, STEPS - 1]] = True
+    changes |= {"next/done": ends, "next/terminated": ends & (np.arange(STEPS) == 39)[:, None]}
+    changes |= {"next/reward": np.arange(1, STEPS + 1, dtype=np.float32)[:, None]}
+    if discount:
+        changes["discount"] = np.linspace(0.5, 1, STEPS, dtype=np.float32)[:, None]
+    name = written(tmp_path, **changes)
+    marked, repeated = list(open_source(f"{name}?{option}")), list(open_source(f"{name}?next=drop"))
+    for (start, stop), is_terminal, rows, longer in zip(
+        [(0, 40), (40, STEPS)], [True, False], marked, repeated, strict=True
+    ):
+        assert not rows.faults
+        assert len(rows) == len(longer) - 1 == stop - start
+        np.testing.assert_array_equal(rows.columns["observation"][:, 0], np.arange(start, stop))
+        np.testing.assert_array_equal(rows.columns["action"], np.arange(start, stop))
+        np.testing.assert_array_equal(rows.columns["reward"], np.arange(start + 1, stop + 1))
+        expected = np.linspace(0.5, 1, STEPS, dtype=np.float32)[start:stop] if discount else np.ones(stop - start)
+        if is_terminal and not discount:
+            expected[-2:] = 0
+        np.testing.assert_array_equal(rows.columns["discount"], expected)
+        assert rows.columns["is_terminal"].tolist() == [False] * (stop - start - 1) + [is_terminal]
+        assert bool(longer.columns["is_terminal"][-1]) == is_terminal
