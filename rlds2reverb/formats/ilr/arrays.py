@@ -20,8 +20,8 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.agreement import spread
 from rlds2reverb.formats.ilr import keys
-from rlds2reverb.formats.ilr.keys import REFUSE, SPLIT, TERMINAL, Findings, IlrOptions
-from rlds2reverb.formats.ilr.pickles import ValueReader, leaves_of
+from rlds2reverb.formats.ilr.keys import KEEP, REFUSE, SPLIT, TERMINAL, Findings, IlrOptions
+from rlds2reverb.formats.ilr.pickles import LeaveOut, ValueReader, leaves_of
 from rlds2reverb.formats.ilr.shards import PassRecordings, align_columns, column_specs
 from rlds2reverb.formats.pickles import Inert
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording
@@ -47,6 +47,9 @@ class _DictTrajectories:
             raise SourceError(f"{where}: arrays of several lengths: {lengths}")
         if any(seen.shape != after.shape or seen.dtype != after.dtype for seen, after in self._pairs()):
             raise SourceError(f"{where}: next_obs: of another shape or dtype than obs")
+        lists = [key for key, value in self._arrays.items() if keys.is_observation(key) and isinstance(value, list)]
+        if lists and options.gaps != KEEP:
+            raise SourceError(f"{where}: gaps={options.gaps} compares arrays; {lists[0]} is a list: use gaps=keep")
         dones = np.asarray(self._arrays[keys.DONES])
         if dones.dtype.kind not in "biuf" or dones.size != len(dones) or not np.isin(dones, (0, 1)).all():
             raise SourceError(f"{where}: dones: expected one true or false for each step")
@@ -99,7 +102,9 @@ class _DictTrajectories:
         alike = (not differing(after[row : row + 1], seen[other : other + 1]).any() for seen, after in pairs)
         return bool(pairs) and all(alike)
 
-    def columns(self, number: int, values: Mapping[str, ValueReader], options: IlrOptions) -> dict[str, Array]:
+    def columns(
+        self, number: int, values: Mapping[str, ValueReader], options: IlrOptions, leave_out: LeaveOut
+    ) -> dict[str, Array]:
         """RLDS columns of one trajectory; `values` read the keys that are not arrays. Raises as `align_columns`."""
         rows = self._rows(number)
         columns: dict[str, dict[str, Array]] = {}
@@ -109,23 +114,27 @@ class _DictTrajectories:
             if isinstance(value, np.ndarray):
                 columns[key] = {"": value[rows]}
             elif key in values:
+                where = f"{self.where}: {key}"
                 columns[key] = values[key].columns(
-                    [values[key].row_of(leaves_of(entry), key, f"{self.where}: {key}") for entry in value[rows]]
+                    [values[key].row_of(leaves_of(entry), key, where, leave_out) for entry in value[rows]]
                 )
-        last = {
-            key: {"": self._arrays[keys.next_of(key)][rows.stop - 1]}
-            for key in columns
-            if isinstance(self._arrays.get(keys.next_of(key)), np.ndarray)
-        }
         stop = rows.stop - 1
+        last: dict[str, Mapping[str, Array]] = {}
+        for key in columns:
+            after = self._arrays.get(keys.next_of(key))
+            if isinstance(after, np.ndarray):
+                last[key] = {"": after[stop]}
+            elif after is not None and key in values:
+                row = values[key].row_of(leaves_of(after[stop]), key, f"{self.where}: {keys.next_of(key)}", leave_out)
+                last[key] = {path: column[0] for path, column in values[key].columns([row]).items()}
         is_terminal = options.done_means == TERMINAL if self._terminals is None else bool(self._terminals[stop])
         return align_columns(columns, last, bool(self._dones[stop]) and is_terminal)
 
     def _find_terminals(self) -> Array | None:
         """Which steps are terminal, where it is recorded, as only this package does it."""
-        terminals = self._arrays.get(keys.TERMINALS)
-        if not isinstance(terminals, np.ndarray):
+        if keys.TERMINALS not in self._arrays:
             return None
+        terminals = np.asarray(self._arrays[keys.TERMINALS])
         if (
             terminals.dtype.kind not in "biu"
             or terminals.size != len(terminals)
@@ -237,7 +246,7 @@ class ArrayRecordings(PassRecordings):
             raise BrokenEpisode(
                 "observation", f"step {gaps[0]:,} is not the observation that followed the step before (gaps=refuse)"
             )
-        columns = trajectories.columns(at, self._values, self._options)
+        columns = trajectories.columns(at, self._values, self._options, findings.leave_out)
         for path in {**self._specs, **columns}:
             column, expected = columns.get(path), self._specs.get(path)
             recorded = None if column is None else ArraySpec(column.shape[1:], column.dtype)

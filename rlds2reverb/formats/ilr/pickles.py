@@ -15,7 +15,7 @@ import pickle
 import pickletools
 import struct
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ from rlds2reverb.text import shortened
 PICKLES = ("pickle", "pkl", "pyd")
 KINDS = (*PICKLES, "npy")  # kinds of members: the ending of a name after the key
 
+_MOST_DEPTH = 8  # of dictionaries in a value
+
 Row = tuple[bytes, ...]  # the bytes of every leaf of one step's value, in the order of `ValueReader.leaves`
 
 _TEXT = ArraySpec((), np.dtype(object))
@@ -50,13 +52,17 @@ def _load(data: bytes, kind: str, where: str) -> Any:
         raise SourceError(f"{where}: cannot be read as a numpy array: {error}") from error
 
 
-def leaves_of(value: Any, path: str = "", depth: int = 0) -> dict[str, Array | bytes]:
-    """Path -> array, or text as `bytes`, of a value or nested dictionaries; other leaves are left out."""
-    if isinstance(value, Mapping):
-        leaves: dict[str, Array | bytes] = {}
-        for key in sorted(value, key=str) if depth < 8 else ():
+def leaves_of(value: Any, path: str = "", depth: int = 0) -> dict[str, Array | bytes | None]:
+    """Path -> array, or text as `bytes`, of a value or nested dictionaries; None for what becomes no column.
+
+    No column become values of other types, those deeper than `_MOST_DEPTH`, and two keys of one path, such as `a/b` and `a_b`, or 1 and "1".
+    """
+    if isinstance(value, Mapping) and depth < _MOST_DEPTH:
+        leaves: dict[str, Array | bytes | None] = {}
+        for key in sorted(value, key=str):
             below = str(key).replace("/", "_")
-            leaves |= leaves_of(value[key], f"{path}/{below}" if path else below, depth + 1)
+            further = leaves_of(value[key], f"{path}/{below}" if path else below, depth + 1)
+            leaves |= {name: None if name in leaves else leaf for name, leaf in further.items()}
         return leaves
     if isinstance(value, str):
         return {path: value.encode("utf-8", "surrogatepass")}
@@ -68,8 +74,8 @@ def leaves_of(value: Any, path: str = "", depth: int = 0) -> dict[str, Array | b
         or (isinstance(value, (list, tuple)) and all(isinstance(part, (bool, int, float)) for part in value))
     ):
         array = np.asarray(value)
-        return {path: array} if array.dtype.kind in "biufc" else {}
-    return {}
+        return {path: array if array.dtype.kind in "biufc" else None}
+    return {path: None}
 
 
 def _spec_of(leaf: Array | bytes) -> ArraySpec:
@@ -114,11 +120,18 @@ class _Template:
         return _Template(start, end, len(data)) if same else None
 
 
+LeaveOut = Callable[[str], None]
+
+
+def _forget(_path: str) -> None:
+    """Of a flag, which is no column."""
+
+
 class ValueReader:
     """How the values of one key are read, with their leaves, path -> spec. The first value decides for all."""
 
     def __init__(self, first: Any, template: _Template | None = None) -> None:
-        self.leaves = {path: _spec_of(leaf) for path, leaf in leaves_of(first).items()}
+        self.leaves = {path: _spec_of(leaf) for path, leaf in leaves_of(first).items() if leaf is not None}
         self._template = template
 
     @staticmethod
@@ -128,19 +141,25 @@ class ValueReader:
         is_array = kind in PICKLES and isinstance(value, (np.ndarray, np.generic)) and value.dtype != object
         return ValueReader(value, _Template.of(data, np.asarray(value)) if is_array else None)
 
-    def row(self, data: bytes, kind: str, key: str, where: str) -> Row:
-        """The bytes of one value's leaves; raises `BrokenEpisode` if it is damaged or does not match the first."""
+    def row(self, data: bytes, kind: str, key: str, where: str, leave_out: LeaveOut = _forget) -> Row:
+        """The bytes of one value's leaves; raises `BrokenEpisode` if it is damaged or does not match the first.
+
+        Args:
+          leave_out: is told the path of each leaf that becomes no column.
+        """
         if self._template is not None and (payload := self._template.payload(data)) is not None:
             return (payload,)
         try:
             leaves = leaves_of(_load(data, kind, where))
         except SourceError as error:
             raise BrokenEpisode(key, str(error)) from error
-        return self.row_of(leaves, key, where)
+        return self.row_of(leaves, key, where, leave_out)
 
-    def row_of(self, leaves: Mapping[str, Array | bytes], key: str, where: str) -> Row:
+    def row_of(self, leaves: Mapping[str, Array | bytes | None], key: str, where: str, leave_out: LeaveOut) -> Row:
         """The bytes of those leaves that the first value has; raises `BrokenEpisode` if one has another spec."""
         row = []
+        for path in leaves.keys() - self.leaves.keys():
+            leave_out(f"{key}/{path}" if path else key)
         for path, spec in self.leaves.items():
             leaf = leaves.get(path)
             if leaf is None or _spec_of(leaf) != spec:

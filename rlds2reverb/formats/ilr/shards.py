@@ -266,7 +266,7 @@ class _Cutting:
                 continue
             values = self._layout.values[key]
             try:
-                rows[key] = values.row(data, kind, keys.column_of(key) or key, where)
+                rows[key] = values.row(data, kind, keys.column_of(key) or key, where, self._findings.leave_out)
             except BrokenEpisode as broken:
                 faults.append((broken.path, broken.why))
         return rows, faults

@@ -54,6 +54,25 @@ def test_the_dict_format_reads_as_shards_of_the_same(tmp_path: Path, rng: np.ran
         }
 
 
+def test_observations_may_be_lists_of_dictionaries(rng: np.random.Generator) -> None:
+    arrays = ilr_data.joined([ilr_data.trajectory(rng, 3), ilr_data.trajectory(rng, 2)])
+    whole = {key: arrays[key] for key in ("obs", "next_obs")}
+    nests = {key: [{"a": row, "b": int(row[0])} for row in column] for key, column in whole.items()}
+    first, _ = open_source({**arrays, **nests, "terminals": [False] * 5})
+    seen = np.concatenate([whole["obs"][:3], whole["next_obs"][2:3]])
+    assert np.array_equal(first.columns["observation/a"], seen)
+    assert first.columns["observation/b"].tolist() == seen[:, 0].tolist()
+    assert not first.columns["is_terminal"].any()
+
+
+def test_gaps_among_lists_are_refused(tmp_path: Path, rng: np.random.Generator) -> None:
+    arrays = ilr_data.joined([ilr_data.trajectory(rng, 3)])
+    nests = {key: [{"a": row} for row in arrays[key]] for key in ("obs", "next_obs")}
+    (tmp_path / "d.pickle").write_bytes(pickle.dumps({**arrays, **nests}))
+    with pytest.raises(SourceError, match="gaps=split compares arrays; obs is a list: use gaps=keep"):
+        open_source(f"ilr:{tmp_path / 'd.pickle'}?gaps=split")
+
+
 @pytest.mark.parametrize("gaps", ["keep", "split", "refuse"])
 def test_nan_is_no_gap(tmp_path: Path, rng: np.random.Generator, gaps: str) -> None:
     arrays = ilr_data.joined([ilr_data.trajectory(rng, 4)])

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 SHARDS = {
     "atari/PongNoFrameskip-v4": ([999], (4, 84, 84), {"done_means", "gaps", "no_rewards", "no_end"}, "GRAY"),
-    "dm_control/reacher-easy": ([126, 126], (9, 100, 100), {"done_means", "gaps"}, "RGB"),
+    "dm_control/reacher-easy": ([126, 126], (9, 100, 100), {"done_means", "gaps", "left_out"}, "RGB"),
     "magical/MoveToRegion-Demo-v0": ([41, 41], (12, 96, 96), {"done_means", "no_rewards"}, "RGB"),
 }
 

@@ -357,6 +357,51 @@ def test_a_value_that_only_later_steps_have_is_left_out_and_told(tmp_path: Path,
     assert codes(f"ilr:{tmp_path}")["left_out"] == 1
 
 
+def infos_that_change(rng: np.random.Generator) -> list[Any]:
+    """Two trajectories as vectorised environments of Gym leave them: the last infos have more, and some become no column."""
+    trajectories = [ilr_data.trajectory(rng, 3), ilr_data.trajectory(rng, 2)]
+    for trajectory in trajectories:
+        trajectory["infos"] = [{**info, "odd": None, "a/b": 1, "a_b": 2} for info in trajectory["infos"]]
+        trajectory["infos"][-1] |= {"terminal_observation": np.zeros(4), "episode": {"r": 1.0, "l": 3}}
+    return trajectories
+
+
+LEFT_OUT = {
+    "infos/a_b": 5,
+    "infos/episode/l": 2,
+    "infos/episode/r": 2,
+    "infos/odd": 5,
+    "infos/terminal_observation": 2,
+}
+
+
+def left_out(name: Any) -> dict[str, int]:
+    """Path -> count of values that a whole reading tells as left out; no episode is a bad one."""
+    source = open_source(name)
+    assert not any(episode.faults for episode in source)
+    return {notice.text.split('"')[1]: notice.count for notice in source.notices if notice.code == "left_out"}
+
+
+def test_infos_that_later_steps_have_more_of_are_told_by_their_names(tmp_path: Path, rng: np.random.Generator) -> None:
+    trajectories = infos_that_change(rng)
+    assert left_out(written(tmp_path, trajectories)) == LEFT_OUT
+    assert left_out(ilr_data.joined(trajectories)) == LEFT_OUT
+    first = next(iter(open_source(f"ilr:{tmp_path}?episodes=0")))
+    assert sorted(path for path in first.columns if path.startswith("infos")) == ["infos/note", "infos/state"]
+
+
+@pytest.mark.parametrize("lacking", [{}, {"note": "step 1"}])
+def test_infos_that_later_steps_lack_make_a_bad_episode(
+    tmp_path: Path, rng: np.random.Generator, lacking: dict[str, Any]
+) -> None:
+    trajectories = [ilr_data.trajectory(rng, 3), ilr_data.trajectory(rng, 2)]
+    trajectories[0]["infos"][1] = lacking
+    for name in (written(tmp_path, trajectories), ilr_data.joined(trajectories)):
+        bad, good = read(name)
+        assert re.search(r"expected .*, as most first steps have, found nothing", bad.faults[0][1])
+        assert not good.faults
+
+
 def header(name: bytes, size: bytes, kind: bytes = b"0") -> bytes:
     made_header = bytearray(512)
     for start, text in ((0, name), (124, size), (148, b" " * 8), (156, kind), (257, b"ustar\x0000")):
