@@ -319,7 +319,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
         )  # its order depends on the version of msgspec
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
-    kind = schema["type"]
+    kind = schema.get("type", "any value")
     if kind == "array":
         return f"array of {_kind(schema['items'])}"
     if kind == "object" and isinstance(schema.get("additionalProperties"), Mapping):

@@ -40,6 +40,7 @@ from rlds2reverb.inspection.inspection import Inspection, Watch, Watcher, inspec
 from rlds2reverb.inspection.values import StatisticsChoice
 from rlds2reverb.look.accounts import (
     CHOICE_HEADS,
+    SAID_TITLE,
     STATISTICS_HEADS,
     choice_cells,
     choices_title,
@@ -49,6 +50,7 @@ from rlds2reverb.look.accounts import (
     inspection_fields,
     problem_heads,
     range_text,
+    said_fields,
     statistics_cells,
     statistics_title,
     transform_fields,
@@ -366,6 +368,9 @@ def _config_text(source: str, chosen: Sequence[str], inspection: Inspection, lim
 
 def _print(inspection: Inspection) -> None:
     output.print_fields(inspection_fields(inspection, on_command_line))
+    if said := said_fields(inspection):
+        _title(SAID_TITLE)
+        output.print_fields(said, "  ")
     if transform := transform_fields(inspection):
         _title("transform, in this order")
         output.print_fields(transform, "  ")

@@ -28,7 +28,7 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.buckets import BucketPath
 from rlds2reverb.formats.destination import ALL_ROWS, NEAR_ROWS, Destination, Loss, State, UnfitEpisode, are_equal
 from rlds2reverb.formats.registry import DESTINATIONS
-from rlds2reverb.formats.source import Source
+from rlds2reverb.formats.source import About, Source
 from rlds2reverb.specs import ArraySpec, flatten
 
 DUPLICATE = "duplicate"
@@ -219,7 +219,12 @@ def grown_job(job: Job) -> tuple[Job, Source]:
             f"{path}: cannot grow by {job.source.name}: {'; '.join(lines)}. A dataset has one spec: make the columns alike by a transform, or write another dataset"
         )
     about = old.about
-    unlike = [name for name, value in job.content.about.facts.items() if about.facts.get(name) != value]
+    by_options = destination.kept_facts(replace(job.content, about=About()))
+    unlike = [
+        name
+        for name, value in job.content.about.facts.items()
+        if name not in by_options and not _say_the_same(about.facts.get(name), value)
+    ]
     losses = [
         Loss(
             "dataset_metadata",
@@ -237,6 +242,15 @@ def grown_job(job: Job) -> tuple[Job, Source]:
         losses=(*job.losses, *(loss for loss in losses if loss.path not in known)),
         old_files=files,
     ), old
+
+
+def _say_the_same(fact: object, other: object) -> bool:
+    """Whether two facts are equal. Minari keeps authors as a set, so their order says nothing; before 0.5 they were one text with ";"."""
+    if isinstance(fact, list) or isinstance(other, list):
+        fact, other = (value.split(";") if isinstance(value, str) else value for value in (fact, other))
+        if isinstance(fact, list) and isinstance(other, list):
+            return sorted(str(value).strip() for value in fact) == sorted(str(value).strip() for value in other)
+    return fact == other
 
 
 def _open(job: Job, path: Path) -> Source:

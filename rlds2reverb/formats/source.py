@@ -43,18 +43,34 @@ class About:
       unequal: names of facts that the parts of a mix say differently, or that only some of them say.
       spaces: path of a step column -> its space of Gymnasium, as Minari writes it in JSON, where the dataset declares one. It says more than a
         spec: which numbers are a MultiDiscrete, which characters a text may have.
+      own: name -> plain value of what a copy says anew, such as its id, its version, its number of episodes. It is only shown.
     """
 
     system: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     unequal: tuple[str, ...] = ()
     spaces: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    own: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, system: str, facts: Mapping[str, Any], spaces: Mapping[str, Mapping[str, Any]] | None = None) -> About:
-        """Keeps the facts that say something: no None, and no empty text, list or object."""
-        said = {name: value for name, value in facts.items() if value is not None and value not in ("", [], {})}
-        return cls(system, said, spaces=spaces or {})
+    def of(
+        cls,
+        system: str,
+        facts: Mapping[str, Any],
+        spaces: Mapping[str, Mapping[str, Any]] | None = None,
+        own: Mapping[str, Any] | None = None,
+    ) -> About:
+        """Keeps what says something: no None, and no empty text, list or object."""
+
+        def keep_said(facts: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in facts.items() if value is not None and value not in ("", [], {})}
+
+        return cls(system, keep_said(facts), spaces=spaces or {}, own=keep_said(own or {}))
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """All that the dataset says of itself; first what a copy says anew: its name, version and counts."""
+        return {**self.own, **self.facts}
 
 
 @dataclass

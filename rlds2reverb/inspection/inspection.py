@@ -11,7 +11,7 @@ import numpy as np
 
 from rlds2reverb.episode import REWARD, Array, Episode, Notice, Occurrences, gaps_around, note
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.formats.source import LeftOut
+from rlds2reverb.formats.source import About, LeftOut
 from rlds2reverb.formats.transform import Transform, TransformLike
 from rlds2reverb.inspection.image_choices import ImageChoice, measure_image_choices
 from rlds2reverb.inspection.statistics import Ends, Range, Returns, Statistics, meaningful_columns
@@ -82,6 +82,7 @@ class InspectedOutput:
 
 _BEFORE_TABLES = (
     "source",
+    "dataset=about.said",
     "episodes",
     "steps",
     "step_bytes",
@@ -130,6 +131,7 @@ class Inspection:
       ends: how the episodes end.
       watched: the `Watcher` that saw the episodes; None without one.
       statistics: mean, spread, ends and quantiles of the numeric columns of good episodes; None unless they are asked for.
+      about: what the dataset says of itself as a whole, whatever was read of it.
     """
 
     source: str
@@ -149,6 +151,7 @@ class Inspection:
     ends: Ends = field(default_factory=Ends)
     watched: Any = None
     statistics: DatasetStatistics | None = None
+    about: About = About()
 
     _repr_html_ = as_html
 
@@ -358,6 +361,7 @@ class InspectionBuilder:
             images=images,
             transform=ready.options.chosen_transform,
             left_out=ready.source.left_out,
+            about=ready.source.about,
         )
         self.part = self.new_part()
         self._inspection.ranges, self._inspection.ends = self.part.ranges, self.part.ends

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -201,6 +203,32 @@ def inspection_fields(inspection: Inspection, spelling: Spelling = by_name) -> d
         "ends": f"{ends.terminal:,} terminal, {ends.truncated:,} truncated{style}",
         "filled": ", ".join(inspection.filled) or "nothing: all seven RLDS fields are there",
     }
+
+
+_MOST_SAID = 160
+"""Characters of a fact that are shown; the rest is in JSON."""
+
+
+SAID_TITLE = "what the dataset says of itself"
+"""What stands above `said_fields`."""
+
+
+def said_fields(inspection: Inspection) -> dict[str, str]:
+    """What the dataset says of itself, such as its authors; {} where it says nothing."""
+    return {visible(name): shortened(_fact_text(value), _MOST_SAID) for name, value in inspection.about.said.items()}
+
+
+def _fact_text(value: Any) -> str:
+    """A fact on a line. Of an object, which may be written in a text, as Minari writes an EnvSpec, only members that say something."""
+    if isinstance(value, str) and value.startswith("{"):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    if isinstance(value, Mapping):
+        said = {name: child for name, child in value.items() if child not in (None, "", [], {}, False)}
+        return ", ".join(f"{visible(name)} {_fact_text(child)}" for name, child in said.items())
+    if isinstance(value, (list, tuple)):
+        return "; ".join(map(_fact_text, value))
+    return visible(" ".join(value.split()) if isinstance(value, str) else json.dumps(value, default=str))
 
 
 def filtered_fields(filtered: Mapping[str, LeftOut]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from rlds2reverb.images import image_size, kind_of
 from rlds2reverb.look import html
 from rlds2reverb.look.accounts import (
     CHOICE_HEADS,
+    SAID_TITLE,
     choice_cells,
     choices_title,
     conversion_fields,
@@ -30,6 +31,7 @@ from rlds2reverb.look.accounts import (
     problem_heads,
     push_fields,
     range_text,
+    said_fields,
     server_line,
     table_fields,
     table_plan,
@@ -475,6 +477,7 @@ def notices(messages: Iterable[Notice]) -> Html:
 def inspection_html(inspection: Inspection) -> Html:
     parts: list[Part] = [
         lambda: fields({**inspection_fields(inspection), **transform_fields(inspection)}),
+        lambda: _said(inspection),
         lambda: rows(("column", "a step", "values"), len(inspection.step_spec), _inspection_rows(inspection), "column"),
         lambda: fields({image.path: image_text(image) for image in inspection.images[:_MOST_LISTED]}),
         lambda: _image_choices(inspection),
@@ -482,6 +485,11 @@ def inspection_html(inspection: Inspection) -> Html:
         lambda: _problems(inspection.findings),
     ]
     return card("Inspection", inspection.source, parts)
+
+
+def _said(inspection: Inspection) -> Html:
+    said = said_fields(inspection)
+    return fold(text(SAID_TITLE), fields(dict(islice(said.items(), _MOST_LISTED)))) if said else NOTHING
 
 
 def _image_choices(inspection: Inspection) -> Html:

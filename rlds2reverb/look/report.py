@@ -11,6 +11,7 @@ from rlds2reverb.episode import REWARD
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.files import check_can_be_replaced, whole_or_none, writing
 from rlds2reverb.inspection.inspection import InspectedOutput, Inspection
+from rlds2reverb.look.accounts import SAID_TITLE, said_fields
 from rlds2reverb.look.charts import (
     Dataset,
     PageContent,
@@ -257,7 +258,13 @@ def facts_section(content: PageContent) -> Html:
     fact_lists = [_facts(dataset.inspection) for dataset in content.datasets]
     rows = [[name, *(facts[name] for facts in fact_lists)] for name in fact_lists[0]]
     head = ["", *(content.key(place) for place in range(2))] if content.are_two else []
-    return section("what", "What it is", table(head, rows))
+    said_lists = [said_fields(dataset.inspection) for dataset in content.datasets]
+    names = list(dict.fromkeys(name for said in said_lists for name in said))[: content.room.leaves]
+    said_rows = [[name, *(said.get(name, "") for said in said_lists)] for name in names]
+    parts = [table(head, rows)]
+    if said_rows:
+        parts += [element("h3", SAID_TITLE[:1].upper() + SAID_TITLE[1:]), table(head, said_rows)]
+    return section("what", "What it is", *parts)
 
 
 def tables_section(content: PageContent) -> Html:

@@ -53,6 +53,7 @@ class Info:
       task_is_column: whether rlds2reverb wrote the dataset from data with the task as a column.
       half_frame: seconds; half the time between two rows.
       about: fields that say something of the dataset as a whole, and are not said anew of a copy.
+      own: its version and its counts, which a copy says anew.
     """
 
     root: Path
@@ -64,6 +65,7 @@ class Info:
     task_is_column: bool = False
     half_frame: float = 0.001
     about: Mapping[str, Any] = field(default_factory=dict)
+    own: Mapping[str, Any] = field(default_factory=dict)
 
     def data_files(self) -> list[Path]:
         """All files of rows (maybe links), in the order in which LeRobot reads them; also such as meta/episodes does not name."""
@@ -110,7 +112,8 @@ def read_info(root: Path) -> Info:
     fps = info.get("fps")
     half_frame = 0.5 / fps if isinstance(fps, (int, float)) and 0 < fps < math.inf else Info.half_frame
     about = _collect_facts(info, features)
-    return Info(root, version, chunks_size, templates[0], templates[1], features, is_column, half_frame, about)
+    own = {name: info.get(name) for name in ("codebase_version", "total_episodes", "total_frames", "total_tasks")}
+    return Info(root, version, chunks_size, templates[0], templates[1], features, is_column, half_frame, about, own)
 
 
 _SAID_ANEW = (

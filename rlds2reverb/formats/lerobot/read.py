@@ -208,7 +208,7 @@ class LeRobotRecordings(Recordings):
 
     @property
     def about(self) -> About:
-        return About.of("lerobot", self._dataset.info.about)
+        return About.of("lerobot", self._dataset.info.about, own=self._dataset.info.own)
 
     @property
     def notices(self) -> tuple[Notice, ...]:

@@ -16,7 +16,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.files import read_object
 from rlds2reverb.formats import hdf5
 from rlds2reverb.formats.buckets import path_of
-from rlds2reverb.formats.minari.spaces import Leaf, parse_space
+from rlds2reverb.formats.minari.spaces import Leaf, describe_space, parse_space
 from rlds2reverb.text import shortened
 
 ROOT_VARIABLE = "MINARI_DATASETS_PATH"
@@ -191,8 +191,25 @@ class MinariFacts:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the metadata say, without what a copy says anew; values of HDF5 as JSON has them."""
-        return {name: _plain(value) for name, value in self.metadata.items() if name not in SAID_ANEW}
+        """What the metadata say, without what a copy says anew; values of HDF5 as JSON has them, and people as Minari 0.5 has them."""
+        facts = {name: _plain(value) for name, value in self.metadata.items() if name not in SAID_ANEW}
+        return facts | {name: people_of(facts[name]) for name in PEOPLE if isinstance(facts.get(name), str)}
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """What a copy says anew; spaces as Gymnasium prints them."""
+        facts = {name: _plain(self.metadata[name]) for name in SAID_ANEW if name in self.metadata}
+        return facts | {name: describe_space(facts[name]) for name in _SPACES if facts.get(name) is not None}
+
+
+PEOPLE = ("author", "author_email")
+"""Facts that are sets in Minari 0.5, stored as lists; before, one text."""
+_SPACES = ("observation_space", "action_space")
+
+
+def people_of(text: str) -> list[str]:
+    """The people whom a text names, with ";" between them, as Minari 0.4 joined the authors of combined datasets; [] for none."""
+    return [name for part in text.split(";") if (name := part.strip())]
 
 
 def _plain(value: Any) -> Any:
@@ -200,6 +217,8 @@ def _plain(value: Any) -> Any:
         return _plain(value.tolist())
     if isinstance(value, list):
         return [_plain(below) for below in value]
+    if isinstance(value, complex):  # JSON has none
+        return str(value)
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 

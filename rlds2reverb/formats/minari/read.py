@@ -134,11 +134,11 @@ class MinariRecordings(Recordings):
         self._lacking: frozenset[str] = frozenset()
         self._unread: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def about(self) -> About:
         declared = zip((OBSERVATION, ACTION), (self._facts.observation, self._facts.action))
         spaces = {_path(name, leaf): leaf.space for name, leaves in declared for leaf in leaves or ()}
-        return About.of("minari", self._facts.about, spaces)
+        return About.of("minari", self._facts.about, spaces, self._facts.own)
 
     def choose(self, numbers: Sequence[int] | None) -> None:
         self._chosen = numbers

@@ -202,6 +202,40 @@ def _leaves(
     yield Leaf(keys, spec, members.is_image, named, space), members
 
 
+_MOST_SHOWN = 16
+
+
+def describe_space(text: Any) -> str:
+    """A space in words, as Gymnasium prints it, given as JSON or decoded JSON; of bounds that differ only how many they are."""
+    space = json.loads(text) if isinstance(text, (str, bytes)) else text
+    kind, parts = space["type"], space.get("subspaces")
+    if isinstance(parts, Mapping):
+        return f"{kind}({', '.join(f'{key!r}: {describe_space(below)}' for key, below in parts.items())})"
+    if isinstance(parts, list):
+        return f"{kind}({', '.join(map(describe_space, parts))})"
+    members = _members_of(kind, space)
+    if kind == "Text":
+        characters = "" if members.characters is None else f", charset={''.join(sorted(members.characters))}"
+        return f"Text({members.shortest}, {members.longest}{characters})"
+    low, high, dtype = members.low, members.high, members.dtype
+    if kind == "MultiBinary":
+        return f"MultiBinary({members.shape[0] if isinstance(space['n'], int) else members.shape})"
+    if low is None or high is None or kind == "Box":
+        return f"Box({_bounds_text(low)}, {_bounds_text(high)}, {members.shape}, {dtype})"
+    start = f", start={_bounds_text(low, is_whole=True)}" if np.any(low) else ""
+    kind_of_numbers = f", dtype={dtype}" if kind == "Discrete" and dtype != np.int64 else ""
+    return f"{kind}({_bounds_text(high - low + 1, is_whole=True)}{start}{kind_of_numbers})"
+
+
+def _bounds_text(values: Array | None, is_whole: bool = False) -> str:
+    """The value that all are, else the values, or how many there are of more than 16."""
+    if values is None:
+        return "None"
+    if not is_whole and values.size and bool(np.all(values == values.flat[0])):
+        return str(values.flat[0])
+    return str(values) if values.size <= _MOST_SHOWN else f"{values.size:,} bounds"
+
+
 _LENGTHS = {"min_length": 0, "max_length": 1 << 30}
 _KINDS = ("Box", "Discrete", "MultiBinary", "MultiDiscrete", "Text")
 

@@ -22,6 +22,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from difflib import get_close_matches
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -61,7 +62,17 @@ from rlds2reverb.formats.destination import (
 from rlds2reverb.formats.features import is_no_seed
 from rlds2reverb.formats.hdf5 import Output
 from rlds2reverb.formats.minari import LOSSES
-from rlds2reverb.formats.minari.dataset import MAIN_FILE, METADATA_FILE, data_folder, datasets_root, is_id, read_json
+from rlds2reverb.formats.minari.dataset import (
+    MAIN_FILE,
+    METADATA_FILE,
+    PEOPLE,
+    SAID_ANEW,
+    data_folder,
+    datasets_root,
+    is_id,
+    people_of,
+    read_json,
+)
 from rlds2reverb.formats.minari.spaces import Members, Texts, is_held, parse_members, space_of, still_holds
 from rlds2reverb.formats.options import Parse, at_least_one, escape_text, read_path_and_options, some_text, words
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
@@ -79,7 +90,6 @@ _ABOUT = (  # metadata copied from the dataset of `like`
     "env_spec", "eval_env_spec", "author", "author_email", "algorithm_name", "code_permalink", "description", "requirements"
 )  # fmt: skip
 _SPACES = ("observation_space", "action_space")
-_PEOPLE = ("author", "author_email")  # sets in Minari 0.5, which are stored as lists
 _COMMON = frozenset({"description"})  # facts that other systems have by the same name, as the same text
 _INFOS = "infos"
 _OUR_FEATURES = ("id", "total_steps")  # attributes of every episode
@@ -125,6 +135,33 @@ def _env_spec(text: str) -> str:
     return json.dumps(spec)
 
 
+def _further_facts(text: str) -> dict[str, Any]:
+    """Facts of any name: a file of JSON with one object, or texts as NAME:TEXT with ";" between them."""
+    if text.endswith(".json"):
+        try:
+            facts = read_object(Path(text).expanduser(), "a JSON object of facts: name -> value")
+        except SourceError as error:
+            raise ValueError(str(error)) from error
+    else:
+        pairs = [part.partition(":") for part in _several(text)]
+        facts = {name.strip(): value.strip() for name, _, value in pairs}
+        if not all(separator and name.strip() and value.strip() for name, separator, value in pairs):
+            raise ValueError('expected NAME:TEXT with ";" between several, or a file FILE.json')
+        if len(facts) < len(pairs):
+            raise ValueError("one name stands there twice")
+    for name in facts:
+        if name in SAID_ANEW:
+            raise ValueError(f'"{name}" follows from the episodes, the columns or the id of the dataset')
+        if name in _FACTS:
+            raise ValueError(f'"{name}" is an option of its own: {name}=')
+        if near := get_close_matches(name, _FACTS, 1, _NEARLY_SAME):
+            raise ValueError(f'"{name}" is nearly the option "{near[0]}="; take that, or another name')
+    return facts
+
+
+_NEARLY_SAME = 0.8
+"""Least likeness of a further fact's name to one that Minari reads, with which it is taken for a misspelling."""
+
 _FACTS: dict[str, Parse] = {
     "author": _several,
     "author_email": _several,
@@ -145,6 +182,7 @@ _OPTIONS: dict[str, Parse] = {
     "like": lambda text: some_text(text).replace(":", "/"),
     "images": words(_AUTO, _DECODED, _FILES),
     **_FACTS,
+    "facts": _further_facts,
 }
 
 
@@ -164,7 +202,7 @@ def open_minari(text: str) -> MinariDestination:
             f'"{name}": the id "{dataset_id}" is none of Minari\'s; expected (NAMESPACE/)NAME-vNUMBER, of letters, digits, "-" and "_"; '
             "say it by id=, as in minari:/path?id=NAMESPACE/NAME-v0"
         )
-    facts = {key: value for key, value in options.items() if key in _FACTS}
+    facts = {**options.get("facts", {}), **{key: value for key, value in options.items() if key in _FACTS}}
     return MinariDestination(name, path, dataset_id, options.get("images", _AUTO), options.get("like"), facts)
 
 
@@ -253,7 +291,7 @@ class MinariDestination:
             **self._facts,
         }
         # Minari 0.5 makes a set of what is there: of a text, as before 0.5, a set of its letters.
-        about |= {name: _several(about[name]) for name in _PEOPLE if isinstance(about.get(name), str)}
+        about |= {name: people_of(about[name]) for name in PEOPLE if isinstance(about.get(name), str)}
         is_encoded = any(place.spec.image is not None for place in places)
 
         def describe(episodes: int, steps: int, texts: Mapping[str, Texts]) -> dict[str, Any]:

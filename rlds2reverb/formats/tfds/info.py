@@ -40,6 +40,7 @@ _SAID_ANEW = frozenset(
     ]
 )  # fmt: skip
 """Fields that follow from the records of a dataset, from its name and from what made it."""
+_NAMES = ("name", "config_name", "version")
 OUR_DESCRIPTION = "Episodes in RLDS form, converted by rlds2reverb."
 METADATA, METADATA_FILE = "metadata", "metadata.json"
 """The fact, and the file, of `tfds.core.MetadataDict`."""
@@ -204,7 +205,7 @@ def read_about(directory: Path) -> About:
     facts = {name: value for name, value in fields.items() if name not in _SAID_ANEW and value != OUR_DESCRIPTION}
     if (directory / METADATA_FILE).exists():
         facts[METADATA] = read_object(directory / METADATA_FILE, "the metadata of a dataset of TFDS")
-    return About.of("tfds", facts)
+    return About.of("tfds", facts, own={name: fields.get(name) for name in _NAMES})
 
 
 def written_about(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,11 @@ from rlds2reverb.cli import cli, inspect
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.formats.source import About
+from rlds2reverb.inspection.inspection import Inspection
+from rlds2reverb.look.accounts import said_fields
 from tests.support import strategies
+from tests.support.formats import minari
 from tests.unit.prepare.test_endings import poisoned
 
 Tell = Callable[..., str]
@@ -251,6 +255,40 @@ def test_an_end_that_is_not_the_episodes_own_is_told_with_what_to_do(tell: Tell,
 def test_how_episodes_end_is_told(tell: Tell) -> None:
     shown = tell("inspect", [strategies.episode(np.random.default_rng(number), 4) for number in range(2)])
     assert "\nends            2 terminal, 0 truncated  (" in shown
+
+
+def test_what_the_dataset_says_of_itself_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"minari:{minari.dataset('0.5.4', 'plain/two-v3')}"
+    shown = CliRunner().invoke(cli, ["inspect", name]).output
+    title, dataset_id, *lines = shown.partition("what the dataset says")[2].split("\n\n")[0].splitlines()
+    assert title == " of itself"
+    assert dataset_id == "  dataset_id         plain/two-v3"
+    assert {
+        "  author             someone",
+        "  action_space       Discrete(4)",
+        "  total_steps        16",
+        "  env_spec           id two-v0, entry_point __main__:Every, max_episode_steps 100, order_enforce true, kwargs part two",
+    } <= set(lines)
+    told = json.loads(CliRunner().invoke(cli, ["inspect", name, "--json"]).output)["dataset"]
+    assert told["author"] == ["someone"]
+    assert json.loads(told["env_spec"])["kwargs"] == {"part": "two"}
+
+
+@pytest.mark.parametrize(
+    ("fact", "shown"),
+    [
+        ("two\n  lines\x1b[2J", r"two lines\x1b[2J"),
+        ('{"id": "a", "kwargs": {}, "note": null}', "id a"),
+        ("{no JSON", "{no JSON"),
+        (["Ann", "Bea"], "Ann; Bea"),
+        ({"a": [1, {"b": 2.5}], "is": False}, "a 1; b 2.5"),
+        ("x" * 300, "x" * 160 + "..."),
+        (7, "7"),
+    ],
+)
+def test_a_fact_is_told_on_a_line(fact: object, shown: str) -> None:
+    about = About.of("minari", {"fact": fact, "nothing": None})
+    assert said_fields(Inspection("data", {}, (), {}, about=about)) == {"fact": shown}
 
 
 @pytest.mark.parametrize("command", ["inspect", "validate"])

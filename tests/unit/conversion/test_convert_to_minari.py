@@ -556,6 +556,29 @@ def test_options_say_what_the_dataset_says_of_itself(tmp_path: Path) -> None:
     assert copy["requirements"] == ["own>=1", "other"]
 
 
+def test_facts_of_any_name_are_written_and_survive(tmp_path: Path) -> None:
+    (tmp_path / "more.json").write_text('{"docs_url": "https://there/page", "rooms": [1, {"a": null}]}')
+    told = {"docs_url": "https://there/page", "rooms": [1, {"a": None}]}
+    convert([episode(0)], f"minari:{tmp_path / 'own-v0'}?facts={tmp_path}/more.json,author=Ann", strict=True)
+    convert(
+        f"minari:{tmp_path / 'own-v0'}",
+        f"minari:{tmp_path / 'own-v1'}?facts=licence: MIT;docs_url:https://x/y",
+        strict=True,
+    )
+    assert described(tmp_path / "own-v0").items() >= {**told, "author": ["Ann"]}.items()
+    assert described(tmp_path / "own-v1").items() >= {**told, "docs_url": "https://x/y", "licence": "MIT"}.items()
+
+
+def test_what_hdf5_alone_can_say_is_made_plain(tmp_path: Path) -> None:
+    first = minari_data.copied("0.4.3", "two-own-v0", tmp_path)
+    with h5py.File(first / "data" / "main_data.hdf5", "a") as file:
+        file.attrs["phase"], file.attrs["phases"] = 1 + 2j, np.array([1j, 2], np.complex64)
+        file.attrs["author"] = "Ann; Bea"
+    convert(f"minari:{first}", f"minari:{tmp_path / 'other-v4'}")
+    copy = described(tmp_path / "other-v4")
+    assert (copy["phase"], copy["phases"], copy["author"]) == ("(1+2j)", ["1j", "(2+0j)"], ["Ann", "Bea"])
+
+
 def test_an_option_wins_over_what_the_source_says(tmp_path: Path) -> None:
     convert([episode(0)], f"minari:{tmp_path / 'own-v0'}?author=Ann,description=first", strict=True)
     convert(f"minari:{tmp_path / 'own-v0'}", f"minari:{tmp_path / 'own-v1'}?author=Bea", strict=True)
@@ -573,6 +596,13 @@ def test_an_option_wins_over_what_the_source_says(tmp_path: Path) -> None:
         ("num_episodes_average_score=0", "at least 1"),
         ("env_spec=nowhere.json", "nowhere.json"),
         ("auhtor=Ann", 'did you mean "author=Ann"'),
+        ("facts=", "expected one or more texts"),
+        ("facts=licence", "expected NAME:TEXT"),
+        ("facts=licence:MIT;licence:BSD", "one name stands there twice"),
+        ("facts=nowhere.json", "nowhere.json"),
+        ("facts=author:Ann", "an option of its own: author="),
+        ("facts=auhtor:Ann", 'nearly the option "author="'),
+        ("facts=total_steps:7", "follows from the episodes"),
     ],
 )
 def test_facts_that_make_no_sense_are_refused(tmp_path: Path, option: str, says: str) -> None:

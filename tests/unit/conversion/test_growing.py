@@ -317,6 +317,24 @@ def test_facts_of_the_old_dataset_stay(tmp_path: Path) -> None:
     assert [loss.path for loss in writer.report().losses] == ["dataset/author"]
 
 
+@pytest.mark.parametrize("author", ["a", ["a"], ["b", "a"], "b; a"])
+def test_people_who_are_the_same_are_no_loss(tmp_path: Path, author: Any) -> None:
+    name = name_at(tmp_path)
+    write(name, EPISODES[:1], about=About.of("minari", {"author": ["a", "b"] if "b" in author else "a"}))
+    with dataset_writer(name, append=True, about=About.of("minari", {"author": author})) as writer:
+        writer.write(EPISODES[1])
+    assert writer.report().losses == ()
+
+
+def test_what_an_option_says_of_a_dataset_that_grows_is_no_loss(tmp_path: Path) -> None:
+    name = name_at(tmp_path)
+    write(name, EPISODES[:1], about=About.of("minari", {"author": "a"}))
+    with dataset_writer(f"{name}?author=c", append=True, about=About.of("minari", {"author": "b"})) as writer:
+        writer.write(EPISODES[1])
+    assert open_source(name).about.facts["author"] == ["c"]
+    assert writer.report().losses == ()
+
+
 def test_a_bad_episode_is_refused_and_the_next_one_comes(tmp_path: Path) -> None:
     name = name_at(tmp_path)
     bad = EPISODES[1].with_columns(reward=EPISODES[1].columns["reward"] * np.float32(np.nan))
