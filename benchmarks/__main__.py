@@ -34,6 +34,7 @@ NAMES = (
     "learner",
     "prioritized",
     "torchrl",
+    "rllib",
     "memory",
     "client_memory",
     "installed",

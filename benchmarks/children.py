@@ -3,11 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from benchmarks.common import note
+
+_ROOT = Path(__file__).parent.parent
+_PYTHON = "RLDS2REVERB_LEARNERS_PYTHON"
+
+
+def learners_python() -> Path | None:
+    """The Python that has TorchRL and Ray, of `make setup-learners` or as the environment variable says; None where there is none."""
+    path = Path(os.environ.get(_PYTHON) or _ROOT / ".venv-learners" / "bin" / "python")
+    if path.exists():
+        return path
+    note(
+        f"no TorchRL and no Ray: this benchmark is left out (make setup-learners, or {_PYTHON}=a Python that has them)"
+    )
+    return None
+
+
+def learners_environment() -> dict[str, str]:
+    """One thread for PyTorch's own loops: two wait for each other where other processes use the cores, and in-process buffers get many times slower."""
+    path = os.pathsep.join([str(_ROOT), str(_ROOT / "server")])
+    return {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
 
 
 class Child:

@@ -1,6 +1,6 @@
 """Sampling a table as TorchRL's learners do, against TorchRL's own buffers in other processes, and beside those in the learner's own.
 
-All sides run in the Python of TorchRL (`torchrl_python`), each in a process of its own, and give TensorDicts of 256 transitions with the same
+All sides run in the Python of TorchRL (`learners_python`), each in a process of its own, and give TensorDicts of 256 transitions with the same
 keys, shapes and dtypes. Rivals in other processes: `RayReplayBuffer`, an actor of Ray, and `RemoteTensorDictReplayBuffer` by
 torch.distributed.rpc; each has the fastest of `SETTINGS` with these data. `LazyTensorStorage` and `LazyMemmapStorage` in the learner's process
 send nothing, and are the limit. `torchrl/loop`: 256 steps are written before each sample, and are stored in the end.
@@ -8,17 +8,15 @@ send nothing, and are the limit. `torchrl/loop`: 256 steps are written before ea
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from replay_server import TableConfig
 
 from benchmarks import data
-from benchmarks.children import Child
+from benchmarks.children import Child, learners_environment, learners_python
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, note
 from benchmarks.servers import BenchServer
 from rlds2reverb import local
@@ -44,22 +42,10 @@ DIRECT_TIMES = 16
 IMAGES_SHARE = 8
 """So many times fewer samples of images than `Size` says."""
 
-_ROOT = Path(__file__).parent.parent
-_PYTHON = "RLDS2REVERB_TORCHRL_PYTHON"
-
-
-def torchrl_python() -> Path | None:
-    """The Python that has TorchRL and Ray, of `make setup-learners` or as the environment variable says; None where there is none."""
-    path = Path(os.environ.get(_PYTHON) or _ROOT / ".venv-learners" / "bin" / "python")
-    if path.exists():
-        return path
-    note(f"no TorchRL: this benchmark is left out (make setup-learners, or {_PYTHON}=a Python that has it)")
-    return None
-
 
 def run(size: Size) -> Iterator[Result]:
     """Rates in samples (transitions) a second; `Size` counts samples."""
-    python = torchrl_python()
+    python = learners_python()
     if python is None:
         return
     for kind, columns in (("vectors", data.half_cheetah()), ("images", data.pictures())):
@@ -78,7 +64,7 @@ def run(size: Size) -> Iterator[Result]:
             description = {"data": kind, "stored": stored, "address": server.address}
             sides = {
                 name: stack.enter_context(
-                    Child(python, "benchmarks.torchrl_buffers", _environment(), {"buffer": name, **description})
+                    Child(python, "benchmarks.torchrl_buffers", learners_environment(), {"buffer": name, **description})
                 )
                 for name in SETTINGS
             }
@@ -115,9 +101,3 @@ def _best_setting(name: str, child: Child, batches: int, writes: bool) -> dict[s
     for setting, duration in zip(settings, seconds):
         note(f"  {name} {setting}: {batches * BATCH / duration:,.0f}/s")
     return settings[seconds.index(min(seconds))]
-
-
-def _environment() -> dict[str, str]:
-    """One thread for PyTorch's own loops: two wait for each other where other processes use the cores, and in-process buffers get many times slower."""
-    path = os.pathsep.join([str(_ROOT), str(_ROOT / "server")])
-    return {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}

@@ -29,6 +29,7 @@ from rlds2reverb.adapters.rllib_writing import (
 )
 from rlds2reverb.adapters.torchrl import TableReplayBuffer
 from rlds2reverb.errors import ConfigError, ServerUnreachable, SpecMismatch
+from tests.support.processes import wait_until
 from tests.support.project import ROOT
 from tests.systems.learners.conftest import CARTPOLE, StartServer
 from tests.systems.learners.servers import signature_of
@@ -192,6 +193,18 @@ def test_actions_have_the_dtype_of_their_space() -> None:
         assert episode.columns["action/b"].dtype == kept
 
 
+def test_what_an_episode_has_given_does_not_change_with_its_chunk() -> None:
+    """A learner in the same process may change the arrays of a chunk before the episode ends."""
+    assembler = EpisodeAssembler()
+    first = chunk(0, 3).to_numpy()
+    assert not list(assembler.take([first]))
+    for buffer in (first.observations, first.actions, first.rewards):
+        buffer.data[...] = 7
+    (episode,) = assembler.take([chunk(3, 4, ends=True)])
+    assert episode.columns["observation"].tolist() == [0, 1, 2, 3, 4]
+    assert episode.columns["action"].tolist()[:-1] == episode.columns["reward"].tolist()[:-1] == [0, 1, 2, 3]
+
+
 def test_nests_of_observations_are_columns_below() -> None:
     observations = [{"arm": np.ones(2), "goal": {"x": np.float32(n)}} for n in range(3)]
     episode = SingleAgentEpisode(
@@ -321,6 +334,14 @@ def test_a_server_that_comes_late_gets_everything_once(client: rlds2reverb.Clien
     with pytest.raises(ConfigError, match="has been closed"):
         sender.put(whole(6))
     assert len(rows_in(client)) == 15
+
+
+def test_what_has_gathered_is_sent_without_being_asked(client: rlds2reverb.Client, address: str) -> None:
+    sender = EpisodeSender(address, "replay", "transition", {})
+    sender.put(whole(0))
+    wait_until(lambda: sender.account() == Account(stored=1, steps=3))
+    sender.close()
+    assert len(rows_in(client)) == 3
 
 
 def test_what_is_too_much_waits_or_is_left_out_and_counted(address: str) -> None:
