@@ -1,4 +1,4 @@
-"""Datasets in object storage, as paths: `gs://BUCKET/...`, `s3://BUCKET/...`, `hf://datasets/ORG/NAME[@REVISION]/...`.
+"""Datasets elsewhere, as paths: `gs://BUCKET/...`, `s3://BUCKET/...`, `hf://datasets/ORG/NAME[@REVISION]/...`, `https://HOST/FILE`.
 
 A reader gets its path from `path_of` and uses it as any `pathlib.Path`. Libraries that open files themselves get `for_library`, those that
 need a name on this machine's disk `local_copy`. How buckets are asked: `rlds2reverb.formats.objects`, which is imported for the first path
@@ -29,7 +29,11 @@ from rlds2reverb.formats.paths import DatasetPath
 if TYPE_CHECKING:
     from rlds2reverb.formats.objects import Bucket, Entry, ObjectFile
 
-SCHEMES = ("gs", "s3", "hf")
+SCHEMES = ("gs", "s3", "hf", "https", "http")
+_EXPECTED = {  # scheme -> what has to stand there at least
+    "hf": "hf://datasets/ORG/NAME",
+    **{scheme: f"{scheme}://HOST/FILE, without a user" for scheme in ("https", "http")},
+}
 
 
 def path_of(text: str) -> Path:
@@ -48,9 +52,11 @@ def path_of(text: str) -> Path:
         schemes = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise SourceError(f"{text}: unknown scheme; expected {schemes}, or a path on this machine")
     path = BucketPath(text)
-    if len(path.parts) < (4 if match[1] == "hf" else 2) or (match[1] == "hf" and path.parts[1] != "datasets"):
-        expected = "hf://datasets/ORG/NAME" if match[1] == "hf" else f"{match[1]}://BUCKET/FOLDER"
-        raise SourceError(f"{text}: expected {expected}")
+    least = {"hf": 4, "https": 3, "http": 3}.get(match[1], 2)
+    first = path.parts[1] if len(path.parts) > 1 else ""
+    is_wrong = first != "datasets" if match[1] == "hf" else match[1] in _EXPECTED and "@" in first
+    if len(path.parts) < least or is_wrong:
+        raise SourceError(f"{text}: expected {_EXPECTED.get(match[1], f'{match[1]}://BUCKET/FOLDER')}")
     if "rlds2reverb.formats.objects" in sys.modules:  # a name that is opened is looked up anew
         from rlds2reverb.formats.objects import forget_looks
 

@@ -468,6 +468,9 @@ class _Buckets:
     def list(self, path: BucketPath, within: Collection[str], is_deep: bool) -> None:
         if path.scheme == "hf":
             return
+        if not path.bucket.has_listings:
+            self.entry_of(path)
+            return
         is_likely_object = not path.suffix[1:].isdigit() and path.suffix != ""  # the folder of a version ends in digits
         if is_likely_object and self.entry_of(path) is not None:
             return
@@ -520,7 +523,11 @@ class _Buckets:
             folders.setdefault(path.parent, []).append(path)
         for folder, paths in folders.items():
             folder.bucket.forget()
-            if len(paths) > 1:
+            if not folder.bucket.has_listings:
+                with ThreadPoolExecutor(_LISTED_AT_ONCE) as pool:
+                    entries = zip(map(str, paths), pool.map(_ObjectPath.entry_now, paths))
+                    now |= {name: entry for name, entry in entries if entry is not None}
+            elif len(paths) > 1:
                 now |= self._listed(folder, (), is_deep=False)
             elif (entry := paths[0].entry_now()) is not None:
                 now[str(paths[0])] = entry

@@ -30,7 +30,7 @@ def place_named(text: str) -> Path:
     """The path that a destination's name has, with its escapes, on this machine or in a bucket.
 
     Raises:
-      ConfigError: there is no such user, the scheme is unknown, or it is `hf://`, where nothing is written.
+      ConfigError: there is no such user, the scheme is unknown, or it is `hf://` or `https://`, where nothing is written.
     """
     try:
         path = path_of(unescape_text(text))
@@ -38,6 +38,8 @@ def place_named(text: str) -> Path:
         raise ConfigError(str(error)) from error
     if path.parts[:1] == ("hf:",):
         raise ConfigError(f"{path}: the hub is only read; convert into a folder here, and upload that: hf upload")
+    if path.parts[:1] in (("https:",), ("http:",)):
+        raise ConfigError(f"{path}: a web server is only read; convert into a folder here")
     return path
 
 

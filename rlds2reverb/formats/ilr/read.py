@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from rlds2reverb.formats.ilr.arrays import ArrayRecordings, ReadFile
 from rlds2reverb.formats.ilr.keys import DONE_MEANS, GAPS, IlrOptions
 from rlds2reverb.formats.ilr.shards import ShardRecordings
 from rlds2reverb.formats.mix import COMMON, MixedSource
-from rlds2reverb.formats.options import Parse, escape_text, read_options, unescape_text, words
+from rlds2reverb.formats.options import Parse, escape_text, is_url, read_options, unescape_text, words
 from rlds2reverb.formats.recordings import LINKS, RecordedSource, parse_source_name
 from rlds2reverb.formats.rows import LAST_STEPS
 from rlds2reverb.formats.source import Source
@@ -110,6 +111,7 @@ def _find_files(path: Path, files: DatasetFiles) -> list[Path]:
 
 _BRACES = re.compile(r"\{(?:(?P<first>\d{1,9})\.\.(?P<last>\d{1,9})|(?P<names>[^{},]*(?:,[^{},]*)+))\}", re.ASCII)
 _MOST_SHARDS = 100_000
+_LOOKS_AT_ONCE = 16
 
 
 def _expand_braces(path: Path) -> list[Path]:
@@ -124,7 +126,10 @@ def _expand_braces(path: Path) -> list[Path]:
         if len(names) > _MOST_SHARDS:
             raise SourceError(f"{path}: stands for more than {_MOST_SHARDS:,} shards")
     shards = [path.with_name(name) for name in names]
-    absent = [shard.name for shard in shards if not shard.exists()]
+    # On a web server each is a request that waits.
+    with ThreadPoolExecutor(_LOOKS_AT_ONCE if is_url(str(path)) else 1) as pool:
+        are_there = list(pool.map(lambda shard: shard.exists(), shards))
+    absent = [shard.name for shard, is_there in zip(shards, are_there) if not is_there]
     if absent:
         raise SourceError(
             f"{path}: {len(absent):,} of {counted(len(shards), 'shard')} not found: {shortened(', '.join(absent))}"

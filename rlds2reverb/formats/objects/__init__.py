@@ -1,9 +1,10 @@
-"""Objects in buckets and on the Hugging Face hub: looked up, listed, and read by ranges; those in buckets are written and removed, too.
+"""Objects in buckets, on the Hugging Face hub and on web servers: looked up, listed, and read by ranges; those in buckets are written and removed, too.
 
 | chapter | content |
 | --- | --- |
 | `bucket` | what is in a bucket; ranges of objects, uploads |
 | `hub` | the same of a dataset on the Hugging Face hub, which is only read |
+| `web` | the same of files on a web server, which lists nothing |
 | `access` | whose credentials sign requests, what is tried again, what a refusal means |
 | `file` | an object as a file, read ahead; copies of objects on this machine |
 
@@ -21,11 +22,13 @@ from rlds2reverb.formats.objects import file
 from rlds2reverb.formats.objects.bucket import Bounds, Bucket
 from rlds2reverb.formats.objects.file import Entry, ObjectFile
 from rlds2reverb.formats.objects.hub import Hub
+from rlds2reverb.formats.objects.web import WebServer
 
 __all__ = ["Bounds", "Bucket", "Entry", "ObjectFile", "bucket_of", "forget", "forget_looks"]
 
 _lock = threading.Lock()
 _buckets: dict[tuple[str, str], Bucket] = {}
+_KINDS: dict[str, type[Bucket]] = {"hf": Hub, "http": WebServer, "https": WebServer}  # others are buckets
 
 
 def bucket_of(scheme: str, name: str) -> Bucket:
@@ -33,7 +36,7 @@ def bucket_of(scheme: str, name: str) -> Bucket:
     with _lock:
         bucket = _buckets.get((scheme, name))
         if bucket is None:
-            bucket = _buckets[scheme, name] = (Hub if scheme == "hf" else Bucket)(scheme, name)
+            bucket = _buckets[scheme, name] = _KINDS.get(scheme, Bucket)(scheme, name)
     return bucket
 
 

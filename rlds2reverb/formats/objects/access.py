@@ -78,11 +78,15 @@ class Access:
 
 @dataclass(frozen=True)
 class _Way:
-    """One way to ask: `what` says whose credentials it uses; `is_signed` is False for none."""
+    """One way to ask: `what` says whose credentials it uses; `is_signed` is False for none. `when_refused` is said without credentials."""
 
     what: str
     make: Callable[[], Any]
     is_signed: bool = True
+    when_refused: str = (
+        "access was refused: it is not public, and no credentials were found; log in with the vendor's tool "
+        "(aws configure, gcloud auth application-default login), or set the variables that it reads"
+    )
 
 
 _RETRY = {
@@ -193,7 +197,23 @@ def _ways_of_hf(_: str) -> Iterator[_Way]:
     yield _Way("the token of the hub", store)
 
 
-_WAYS: dict[str, Callable[[str], Iterator[_Way]]] = {"s3": _ways_of_s3, "gs": _ways_of_gs, "hf": _ways_of_hf}
+def _ways_of_web(scheme: str, name: str) -> Iterator[_Way]:
+    client = {**_CLIENT, "allow_http": scheme == "http"}
+    yield _Way(
+        "no credentials",
+        lambda: obstore().store.HTTPStore.from_url(f"{scheme}://{name}", client_options=client, retry_config=_RETRY),
+        is_signed=False,
+        when_refused="the server refuses access; download what needs a login, and name the copy",
+    )
+
+
+_WAYS: dict[str, Callable[[str], Iterator[_Way]]] = {
+    "s3": _ways_of_s3,
+    "gs": _ways_of_gs,
+    "hf": _ways_of_hf,
+    "http": partial(_ways_of_web, "http"),
+    "https": partial(_ways_of_web, "https"),
+}
 
 
 @cache
@@ -244,10 +264,7 @@ def _explain(refused: list[tuple[_Way, Exception]]) -> str:
     if any(way.is_signed for way in denied):
         return f"access was refused with {denied[0].what}: they do not allow it, or there is no such bucket"
     if denied:
-        return (
-            "access was refused: it is not public, and no credentials were found; log in with the vendor's tool "
-            "(aws configure, gcloud auth application-default login), or set the variables that it reads"
-        )
+        return denied[0].when_refused
     return f"no answer: {without_query(refused[0][1])}; check the network and the address, and try again"
 
 

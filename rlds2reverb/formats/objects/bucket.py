@@ -88,6 +88,8 @@ class Bucket:
     All raise `StorageError` where the service does not answer, or refuses.
     """
 
+    has_listings = True
+
     def __init__(self, scheme: str, name: str, bounds: Bounds = Bounds()) -> None:
         self._url, self._bounds, self._access = f"{scheme}://{name}", bounds, Access(scheme, name)
         self._service = " ".join(filter(None, map(os.environ.get, SERVICES)))  # "" for the vendor's own
@@ -152,37 +154,42 @@ class Bucket:
         return memoryview(b"".join(blocks[at] for at in sorted(blocks)))
 
     def _version(self, key: str, entry: Entry) -> str:
-        """Names this version of an object among all services; "" if the service gives no ETag."""
-        return version_of(f"{self._service}{self._url}/{key}", entry.etag, entry.size) if entry.etag else ""
+        """Names this version of an object among all services; "" if the service gives no ETag of its bytes."""
+        return version_of(f"{self._service}{self._url}/{key}", entry.match, entry.size) if entry.match else ""
 
     def _fetch(self, key: str, entry: Entry, start: int, stop: int) -> memoryview:
-        options = {"range": (start, stop), **({"if_match": entry.etag} if entry.etag else {})}
+        options = {"range": (start, stop), **({"if_match": entry.match} if entry.match else {})}
         where = f"{self._url}/{key}"
 
         def get(store: Any) -> tuple[Any, memoryview]:
             answer = obstore().get(store, self._key(key), options=options)
             return answer.meta, memoryview(answer.bytes())
 
-        changed = f"{where}: was written anew while it was read; open the source again"
         try:
             about, data = self._access.ask(where, get)
         except obstore().exceptions.PreconditionError as error:
-            self.forget()
-            raise StorageError(changed) from error
+            raise self._changed(where) from error
         except FileNotFoundError as error:
-            self.forget()
-            raise StorageError(
-                f"{where}: is gone, and was there when the dataset was opened; open the source again"
-            ) from error
-        # Where there is no ETag, as on the hub, the size is compared at least.
-        if about["size"] != entry.size or (entry.etag and about["e_tag"] and about["e_tag"] != entry.etag):
-            self.forget()
-            raise StorageError(changed)
+            raise self._gone(where) from error
+        if self._is_other(entry, about):
+            raise self._changed(where)
         if len(data) != stop - start:
             raise StorageError(
                 f"{where}: bytes {start:,} to {stop:,}: expected {stop - start:,} bytes, got {len(data):,}; the answer was cut off: try again"
             )
         return data
+
+    def _is_other(self, entry: Entry, about: Mapping[str, Any]) -> bool:
+        """Whether an answer is of another object; where there is no ETag, as on the hub, the size is compared at least."""
+        return bool(about["size"] != entry.size or (entry.etag and about["e_tag"] and about["e_tag"] != entry.etag))
+
+    def _changed(self, where: str) -> StorageError:
+        self.forget()
+        return StorageError(f"{where}: was written anew while it was read; open the source again")
+
+    def _gone(self, where: str) -> StorageError:
+        self.forget()
+        return StorageError(f"{where}: is gone, and was there when the dataset was opened; open the source again")
 
     def open_object(self, key: str, entry: Entry, start: int = 0, stop: int | None = None) -> ObjectFile:
         """Opens an object, or the bytes of it from `start` to `stop`."""
@@ -204,7 +211,7 @@ class Bucket:
             objects = self._access.ask(where, self._within_time(where, list_pages))
         except FileNotFoundError:
             return {}
-        return {about["path"]: _read_entry(about) for about in sorted(objects, key=lambda about: str(about["path"]))}
+        return {about["path"]: read_entry(about) for about in sorted(objects, key=lambda about: str(about["path"]))}
 
     def list_entries(self, key: str, is_deep: bool) -> dict[str, Entry]:
         """The objects in a folder, or below it, by their whole names. For some seconds, look-ups in it ask for nothing.
@@ -294,7 +301,7 @@ class Bucket:
 
     def _head(self, key: str) -> Entry | None:
         try:
-            return _read_entry(
+            return read_entry(
                 self._access.ask(f"{self._url}/{key}", lambda store: obstore().head(store, self._key(key)))
             )
         except FileNotFoundError:
@@ -328,7 +335,7 @@ class Bucket:
             raise self._bounds.exceeded(where)
         # The path of an empty object "folder/", which consoles write to show a folder, is the folder's own.
         objects = {
-            posixpath.basename(about["path"]): _read_entry(about) for about in page["objects"] if about["path"] != key
+            posixpath.basename(about["path"]): read_entry(about) for about in page["objects"] if about["path"] != key
         }
         return objects, [posixpath.basename(prefix.rstrip("/")) for prefix in page["common_prefixes"]]
 
@@ -353,5 +360,6 @@ class Bucket:
         return answer
 
 
-def _read_entry(about: Mapping[str, Any]) -> Entry:
+def read_entry(about: Mapping[str, Any]) -> Entry:
+    """What obstore says of an object."""
     return Entry(int(about["size"]), int(about["last_modified"].timestamp()), about["e_tag"] or about["version"] or "")

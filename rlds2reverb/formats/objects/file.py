@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import xxhash
 
@@ -44,6 +44,11 @@ class Entry:
     seconds: int
     etag: str
     blob: str = ""
+
+    @property
+    def match(self) -> str:
+        """The ETag, where it is one of the object's bytes; "" for a weak one, as web servers give them, which tells of the same meaning."""
+        return "" if self.etag.startswith("W/") else self.etag
 
     def is_other(self, now: Entry) -> bool:
         """Whether an object is no longer the one of this entry."""
@@ -186,7 +191,7 @@ def forget() -> None:
     _open_files.clear()
 
 
-class _Copies:
+class Copies:
     """Copies on this machine, for libraries that take nothing but a file's name; they go when the process ends."""
 
     def __init__(self) -> None:
@@ -196,22 +201,31 @@ class _Copies:
 
     def copy(self, file: ObjectFile) -> Path:
         """The copy of an object, made once in a process. Closes the file."""
-        entry = file.entry
-        with self._lock, file:
-            copy = self._paths.get((file.name, entry))
+
+        def write(out: IO[bytes]) -> None:
+            source: Any = file  # all that is asked of it is `read`
+            shutil.copyfileobj(source, out, _MOST_RUN * BLOCK)
+
+        with file:
+            return self.keep(file.name, file.entry, write)
+
+    def keep(self, name: str, entry: Entry, write: Callable[[IO[bytes]], None]) -> Path:
+        """The copy of an object, which `write` makes if this process has none."""
+        with self._lock:
+            copy = self._paths.get((name, entry))
             if copy is not None:
                 return copy
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="rlds2reverb-copies-"))
                 atexit.register(self.remove)
-            copy = self._folder / f"{len(self._paths)}-{posixpath.basename(file.name)}"
+            copy = self._folder / f"{len(self._paths)}-{posixpath.basename(name)}"
             try:
                 with copy.open("wb") as out:
-                    shutil.copyfileobj(cast("IO[bytes]", file), out, _MOST_RUN * BLOCK)
+                    write(out)
             except BaseException:
                 copy.unlink(missing_ok=True)
                 raise
-            self._paths[file.name, entry] = copy
+            self._paths[name, entry] = copy
             return copy
 
     def remove(self) -> None:
@@ -219,4 +233,4 @@ class _Copies:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-copies = _Copies()
+copies = Copies()
