@@ -108,7 +108,7 @@ test-peers: setup-peers ## Our views beside TorchRL, RLlib and Acme themselves
 	$(QUIET) $(PEERS_VENV)/bin/pytest -q tests/systems/peers $(ARGS)
 
 test-learners: setup setup-learners ## The learner's client with PyTorch, TorchRL, JAX and RLlib themselves, and the examples
-	$(QUIET) RLDS2REVERB_SERVER_PYTHON=$(CURDIR)/$(VENV)/bin/python $(LEARNERS_VENV)/bin/pytest -q tests/systems/learners $(ARGS)
+	$(QUIET) RLDS2REVERB_SERVER_PYTHON=$(CURDIR)/$(VENV)/bin/python $(LEARNERS_VENV)/bin/pytest -q tests/systems/learners tests/systems/peers/test_rllib.py $(ARGS)
 
 test-lerobot: setup setup-lerobot ## LeRobot itself: it reads what we write, we read what it writes, and its policies train on our batches
 	$(QUIET) RLDS2REVERB_SERVER_PYTHON=$(CURDIR)/$(VENV)/bin/python $(LEROBOT_VENV)/bin/pytest -q tests/systems/lerobot $(ARGS)

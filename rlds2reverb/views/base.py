@@ -636,6 +636,12 @@ def episode_number(episode: Episode) -> int:
     return int.from_bytes(hashlib.blake2b(episode.id.encode(), digest_size=8).digest(), "little") >> 1
 
 
+def first_t(episode: Episode) -> int:
+    """RLlib's t of the first row: the environment's step at which the recording of this agent begins, where metadata `t` says so, else 0."""
+    t = np.asarray(episode.metadata.get("t", 0))
+    return max(0, int(t)) if t.ndim == 0 and t.dtype.kind in "iu" else 0
+
+
 def generator(view: str, seed: int, episode: Episode) -> np.random.Generator:
     """Random numbers that depend on the view, the seed and the episode's id only, so that a push can be run again."""
     # The bytes themselves, not a hash: numpy's SeedSequence mixes any number of words, and Python's hash differs between processes.

@@ -48,6 +48,7 @@ from rlds2reverb.views.base import (
     continued,
     end_flags,
     episode_number,
+    first_t,
     float32_spec,
     need,
     transition_count,
@@ -105,7 +106,7 @@ class Fragments(BaseView):
     def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """{obs, new_obs, actions, rewards, terminateds bool, truncateds bool, t int64, eps_id int64}, all [steps, ...].
 
-        `t` counts the steps of an episode, `eps_id` is a hash of the episode's id. float64 becomes float32, as in RLlib.
+        `t` counts the steps of an episode, from its metadata `t` on if it has one, else from 0; `eps_id` is a hash of the episode's id. float64 becomes float32, as in RLlib.
         """
         steps = need("fragments", step_spec, OBSERVATION, ACTION, REWARD)
         action = steps[ACTION]
@@ -170,7 +171,7 @@ class _Stream:
         derived = {
             "terminateds": terminated,
             "truncateds": truncated,
-            "t": np.arange(len(episode), dtype=np.int64),
+            "t": first_t(episode) + np.arange(len(episode), dtype=np.int64),
             "eps_id": np.full(len(episode), episode_number(episode), np.int64),
         }
         recorded = {

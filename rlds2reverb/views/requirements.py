@@ -14,14 +14,15 @@ An episode with transitions 0 to 2 and the final observation o3 gives:
 
 Rules, as in RLlib (ViewRequirement, AgentCollector.build_for_training): "a:b" includes b, "a:b:s" has step s, a list keeps its
 order, one element is squeezed. Rows before the start repeat the first value; those of actions and rewards are zeros when
-prev_actions or prev_rewards are required, those of t are -1, and those of a column whose name begins with state_out are the
-policy's initial state. Rows past the end are zeros. `batch_repeat_value` r takes the row of every r-th step for the r steps from
-there on. float64 becomes float32.
+prev_actions or prev_rewards are required, those of t are one less than its first value, and those of a column whose name begins
+with state_out are the policy's initial state. Rows past the end are zeros; obs and infos have a last row there. A
+`batch_repeat_value` of r takes the row of every r-th step for the r steps from there on. float64 becomes float32.
 
-Columns that RLlib's sampler makes are made here, too: terminateds, truncateds, dones, t, and, unless the steps have columns of
-these names, eps_id (a hash of the episode's id), unroll_id, agent_index and env_id (0). Columns that the steps lack are left out,
-as by RLlib, if the requirement is an object of RLlib's or its column is one that only a policy or its loss makes
-(`MADE_BY_POLICIES`, state_in_N, state_out_N); `left_out` names them.
+Columns that RLlib's sampler makes are made here, too: terminateds, truncateds, dones, t (from the episode's metadata `t` on, the
+environment's step at which an agent entered, else from 0), and, unless the steps have columns of these names, eps_id (a hash of
+the episode's id), unroll_id, agent_index and env_id (0). Columns that the steps lack are left out, as by RLlib, if the requirement
+is an object of RLlib's or its column is one that only a policy or its loss makes (`MADE_BY_POLICIES`, state_in_N, state_out_N);
+`left_out` names them.
 
 Three things are ours: a range that starts at 0 works, which RLlib loses; `fill` overrides what stands before the start and past
 the end; and a column may be a path, such as obs/camera or observation/camera, or a nest, which stands for all below it.
@@ -77,6 +78,7 @@ from rlds2reverb.views.base import (
     episode_number,
     fields_of,
     fill_name,
+    first_t,
     float32_spec,
     identity,
     need,
@@ -124,7 +126,8 @@ class ViewRequirement:
             object.__setattr__(self, "fill", checked_fill("requirements", self.fill))
         if not isinstance(self.data_col, (str, type(None))):
             raise ViewError(f"requirements: data_col {self.data_col!r}: expected the name of a column")
-        check_flags("requirements", optional=self.optional)
+        flags = {name: getattr(self, name) for name in ("used_for_training", "used_for_compute_actions", "optional")}
+        check_flags("requirements", **flags)
         if not self.offsets:
             raise ViewError(f"requirements: shift {self.shift!r} names no row")
         check_options("requirements", 1.0, batch_repeat_value=self.batch_repeat_value)
@@ -176,6 +179,10 @@ class ViewRequirement:
         )
 
 
+def _is_rllibs(value: Any) -> bool:
+    return not isinstance(value, (Mapping, ViewRequirement))
+
+
 def _range(shift: str) -> tuple[int, ...]:
     match = _RANGE.fullmatch(shift.strip())
     if match is None or match[3] == "0":
@@ -185,7 +192,7 @@ def _range(shift: str) -> tuple[int, ...]:
     return tuple(rows)
 
 
-OBS, NEW_OBS, ACTIONS, REWARDS, TIME = "obs", "new_obs", "actions", "rewards", "t"
+OBS, NEW_OBS, ACTIONS, REWARDS, TIME, INFOS = "obs", "new_obs", "actions", "rewards", "t", "infos"
 EPISODE_ID, UNROLL_ID, AGENT_INDEX, ENV_ID = "eps_id", "unroll_id", "agent_index", "env_id"
 _STEP_FIELDS = {OBS: OBSERVATION, ACTIONS: ACTION, REWARDS: REWARD}
 _DERIVED = {
@@ -195,13 +202,15 @@ _DERIVED = {
     TIME: np.dtype(np.int64),
 }
 _MADE_OF = {"terminateds": END_FLAGS, "truncateds": END_FLAGS, "dones": (IS_LAST,)}
+_ALWAYS = (REWARDS, "terminateds", "truncateds")
+"""Columns that a policy of RLlib's adds to what its model requires. Source: Policy._get_default_view_requirements."""
 _PREVIOUS = {"prev_actions": ACTIONS, "prev_rewards": REWARDS}
 _NUMBERS = (EPISODE_ID, UNROLL_ID, AGENT_INDEX, ENV_ID)
 """int64 columns that are made where the steps do not have them."""
 
 MADE_BY_POLICIES = frozenset(
     (
-        "infos",
+        INFOS,
         "weights",
         "advantages",
         "value_targets",
@@ -226,7 +235,8 @@ class Requirements(BaseView):
     """One item per transition, with the columns that are required.
 
     Args:
-      requirements: name -> `ViewRequirement`, a mapping of its fields, or RLlib's own. Names with "/" make nested items.
+      requirements: name -> `ViewRequirement`, a mapping of its fields, or RLlib's own. Names with "/" make nested items. Rewards and ends
+        are added to RLlib's own, which may be a model's and lack them: so do RLlib's policies.
       priority: of every item.
       extras: further columns in the items, see `views.base`.
       initial_state: the policy's state before the first step, which stands before the start of columns such as state_out_0: a list
@@ -249,6 +259,8 @@ class Requirements(BaseView):
         if strange := [name for name in requirements if not isinstance(name, str)]:
             raise ViewError(f"requirements: {strange[0]!r}: expected the name of a column")
         every = {name: ViewRequirement.of(name, value) for name, value in requirements.items()}
+        if any(map(_is_rllibs, requirements.values())):
+            every = {**every, **{name: ViewRequirement() for name in _ALWAYS if name not in every}}
         self.requirements = {name: requirement for name, requirement in every.items() if requirement.used_for_training}
         if not self.requirements:
             raise ViewError("requirements: no column is used for training")
@@ -321,6 +333,7 @@ class Requirements(BaseView):
         if not kept:
             raise ViewError(f"requirements: the steps lack every column that is required; found {sorted(steps)}")
         items = {name: self._spec(name, requirement, steps) for name, requirement in kept.items()}
+        self._check_initial(list(flatten(steps)))
         return map_leaves(float32_spec, self._with_extras(nested(items), steps, metadata_spec))
 
     def _spec(self, name: str, requirement: ViewRequirement, steps: Mapping[str, Nest]) -> Nest:
@@ -331,7 +344,10 @@ class Requirements(BaseView):
         elif spec is None and column in _NUMBERS:
             spec = ArraySpec((), np.dtype(np.int64))
         elif spec is None:
-            raise ViewError(f'requirements: "{name}" reads "{column}", which the steps lack; found {sorted(steps)}')
+            names = [*steps, *_STEP_FIELDS, NEW_OBS, *_DERIVED]
+            raise ViewError(
+                f'requirements: "{name}" reads "{column}", which the steps lack; found {sorted(steps)}{did_you_mean(column, names)}'
+            )
         spec = map_leaves(float32_spec, spec)
         for path, leaf in flatten(spec, column).items():
             _check_fill(name, requirement, path, leaf.dtype)
@@ -414,15 +430,30 @@ class Requirements(BaseView):
         return "zero" if is_zero else "first"
 
     def _padded(self, path: str, real: Array, before: int, after: int, fill: Fill | None) -> Array:
-        """Adds rows before and after a column. Without a fill, t has the -1 of RLlib's reset observation, and a state its initial value."""
+        """Adds rows before and after a column. Without a fill, t has that of RLlib's reset observation, one less than the first, and a state its initial value."""
         if fill is not None:
             return pad(real, before, after, fill)
         if path == TIME:
-            head = np.full(before, -1, real.dtype)
+            head = np.full(before, real[0] - 1 if len(real) else -1, real.dtype)
         else:
             state = self._initial_row(path, ArraySpec(real.shape[1:], real.dtype))
             head = np.broadcast_to(state, (before, *real.shape[1:]))
         return np.concatenate((head, pad(real, 0, after)))
+
+    def _check_initial(self, paths: Sequence[str]) -> None:
+        """Raises ViewError for an initial state below a column that the steps have, at a path that they lack."""
+        for name in self._initial:
+            beside = [
+                path
+                for column in self._state_columns()
+                if is_under(name, column)
+                for path in paths
+                if is_under(path, column)
+            ]
+            if beside and not any(is_under(path, name) for path in beside):
+                raise ViewError(
+                    f'requirements: initial_state of "{name}": the steps have {", ".join(beside)} there{did_you_mean(name, beside)}'
+                )
 
     def _initial_row(self, path: str, leaf: ArraySpec) -> Array:
         """[...] of the column's dtype: the initial state of a column of states; zeros where none is given.
@@ -440,7 +471,13 @@ class Requirements(BaseView):
                 f'requirements: initial_state of "{at}": expected a number or {leaf} for "{path}", '
                 f"got {ArraySpec(value.shape, value.dtype)}"
             )
-        return value.astype(leaf.dtype)
+        with np.errstate(over="ignore"):
+            row = value.astype(leaf.dtype)
+        if not np.isfinite(row).all():
+            raise ViewError(
+                f'requirements: initial_state of "{at}": {value.tolist()} is beyond {leaf.dtype}, of "{path}"'
+            )
+        return row
 
     def _has_initial(self, column: str) -> bool:
         """Whether a column of states begins with a state that is not zero."""
@@ -453,7 +490,7 @@ class Requirements(BaseView):
         if column in derived:
             return {column: derived[column]}
         if column == TIME:
-            return {column: np.arange(len(episode), dtype=np.int64)}
+            return {column: first_t(episode) + np.arange(len(episode), dtype=np.int64)}
         field = _step_path(column)
         columns = columns_under(episode.columns, field)
         if not columns and column in _NUMBERS:
@@ -479,8 +516,8 @@ def _step_path(column: str) -> str:
 
 
 def _is_observed(column: str) -> bool:
-    """Whether the final row of a column is a real one."""
-    return column.split("/")[0] in (OBS, OBSERVATION)
+    """Whether the final row of a column is a real one: infos come with observations, in RLlib as in Gymnasium."""
+    return column.split("/")[0] in (OBS, OBSERVATION, INFOS)
 
 
 def _spec_at(steps: Mapping[str, Nest], path: str) -> Nest | None:

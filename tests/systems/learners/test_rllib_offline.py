@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 import ray
 from ray.rllib.algorithms.bc import BCConfig
+from ray.rllib.algorithms.cql import CQLConfig
+from ray.rllib.algorithms.iql import IQLConfig
 from ray.rllib.algorithms.marwil import MARWILConfig
 
 import rlds2reverb
@@ -62,36 +65,48 @@ def by_sign() -> list[rlds2reverb.Episode]:
     return episodes
 
 
-def train(config: Any, data: Any, iterations: int, **training: Any) -> tuple[Any, list[float]]:
-    """An algorithm after so many training steps, and the loss of its policy in each."""
+def train(
+    config: Any,
+    data: Any,
+    iterations: int,
+    learners: int = 0,
+    batches: int | None = 1,
+    spaces: Any = SPACES,
+    **training: Any,
+) -> tuple[Any, list[float]]:
+    """The policy of an algorithm after so many training steps, and its loss in each."""
     config = (
-        config.environment(observation_space=SPACES[0], action_space=SPACES[1])
+        config.environment(observation_space=spaces[0], action_space=spaces[1])
         .env_runners(num_env_runners=0)
-        .learners(num_learners=0)
+        .learners(num_learners=learners)
         .debugging(seed=0)
-        .training(train_batch_size_per_learner=256, lr=0.003, **training)
-        .offline_data(input_="unused", offline_data_class=data, dataset_num_iters_per_learner=1)
+        .training(**{"train_batch_size_per_learner": 256, "lr": 0.003, **training})
+        .offline_data(input_="unused", offline_data_class=data, dataset_num_iters_per_learner=batches)
     )
     algorithm = config.build_algo()
     losses = []
     try:
         for _ in range(iterations):
             results = algorithm.train()["learners"]["default_policy"]
-            losses.append(float(results["policy_loss"]))
-        module = algorithm.learner_group._learner.module["default_policy"]
+            losses.append(float(results[next(name for name in ("policy_loss", "actor_loss") if name in results)]))
+        state = algorithm.learner_group.get_state(components="learner/rl_module")["learner"]["rl_module"]
+        module = algorithm.config.get_rl_module_spec(spaces={"default_policy": spaces}).build()
+        module.set_state(state["default_policy"])
     finally:
         algorithm.offline_data.close()
         algorithm.stop()
     return module, losses
 
 
-@pytest.mark.parametrize("is_local", [False, True])
-def test_behaviour_cloning_learns_the_policy(address: str, is_local: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_local", "learners", "batches"), [(False, 0, 1), (True, 0, 1), (True, 0, 5), (False, 1, 5), (True, 2, 5)]
+)
+def test_behaviour_cloning_learns_the_policy(address: str, is_local: bool, learners: int, batches: int) -> None:
     if is_local:
         data = local_data(by_sign(), "two_step", 64, shuffle=500, epochs=None)
     else:
         data = table_data(address, "pairs", 64)
-    module, losses = train(BCConfig(), data, 40)
+    module, losses = train(BCConfig(), data, 40 // batches, learners, batches)
     assert losses[-1] < 0.7 * losses[0]
     (episode, *_) = by_sign()
     import torch
@@ -101,10 +116,22 @@ def test_behaviour_cloning_learns_the_policy(address: str, is_local: bool) -> No
     assert (actions == episode.columns["action"]).mean() > 0.8
 
 
+@pytest.mark.parametrize("learners", [0, 1])
 @pytest.mark.parametrize("is_local", [False, True])
-def test_marwil_learns_from_whole_episodes(address: str, is_local: bool) -> None:
+def test_marwil_learns_from_whole_episodes(address: str, is_local: bool, learners: int) -> None:
     data = local_data(CARTPOLE, "episode", 2) if is_local else table_data(address, "episodes", 2)
-    _, losses = train(MARWILConfig(), data, 4, beta=1.0)
+    _, losses = train(MARWILConfig(), data, 4, learners, beta=1.0)
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.parametrize("config", [CQLConfig(), IQLConfig()], ids=["CQL", "IQL"])
+def test_algorithms_that_need_next_observations_learn_from_pairs(config: Any) -> None:
+    pendulum = gymnasium.make("Pendulum-v1")  # CQL makes an environment of its own
+    spaces = pendulum.observation_space, pendulum.action_space
+    torques = [episode.with_columns(observation=episode.columns["observation"][:, :3]) for episode in by_sign()]
+    torques = [episode.with_columns(action=np.ones((len(episode), 1), np.float32)) for episode in torques]
+    config = config.environment("Pendulum-v1")
+    _, losses = train(config, local_data(torques, "two_step", 64), 2, batches=2, spaces=spaces, lr=None)
     assert np.isfinite(losses).all()
 
 
@@ -113,11 +140,26 @@ def test_what_gives_no_step_is_said(address: str) -> None:
         train(BCConfig(), table_data(address, "none", 8, end_after_seconds=0.5), 1)
 
 
-def test_settings_that_need_iterators_are_refused(address: str) -> None:
-    with pytest.raises(ConfigError, match="dataset_num_iters_per_learner=1"):
-        config = BCConfig().environment(observation_space=SPACES[0], action_space=SPACES[1]).learners(num_learners=0)
-        config.offline_data(
-            input_="unused", offline_data_class=table_data(address, "pairs"), dataset_num_iters_per_learner=4
-        ).build_algo()
+def test_a_learner_in_another_process_says_what_it_lacks(address: str) -> None:
+    with pytest.raises(Exception, match='no table "reply"'):
+        train(BCConfig(), table_data(address, "reply", 8), 1, learners=1)
+    with rlds2reverb.connect(address) as client:
+        with pytest.raises(ConfigError, match="an open client cannot be pickled for workers"):
+            train(BCConfig(), table_data(client, "pairs", 8), 1, learners=1)
+        train(BCConfig(), table_data(client, "pairs", 8), 1)
+
+
+def test_learners_read_other_items_of_a_dataset_each() -> None:
+    data: Any = local_data(by_sign()[:2], "two_step", 8)
+    keys = []
+    for rank in range(2):
+        with contextlib.ExitStack() as opened:
+            keys.append([key for batch in data._reading.open(opened, rank, 2) for key in batch.info.key.tolist()])
+    assert len(set(keys[0] + keys[1])) == len(keys[0]) + len(keys[1]) == 80
+
+
+def test_settings_that_make_no_sense_are_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="set dataset_num_iters_per_learner"):
+        train(BCConfig(), table_data(address, "pairs"), 1, learners=1, batches=None)
     with pytest.raises(TypeError, match="no_such"):
         table_data(address, "pairs", no_such=3)  # type: ignore[call-arg]

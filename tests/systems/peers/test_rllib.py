@@ -1,4 +1,4 @@
-"""The view of requirements beside RLlib itself: its AgentCollector, fed with the same episodes step by step."""
+"""The view of requirements beside RLlib itself, Ray 2.12 and 2.60: its AgentCollector, fed with the same episodes step by step."""
 
 from __future__ import annotations
 
@@ -34,11 +34,18 @@ PLAIN = {
 """What every policy of theirs requires; without obs at shift 0 or earlier their rows before the first do not add up."""
 
 
-def collected(requirements: dict[str, ViewRequirement], episode: Episode, *states: Any) -> dict[str, Array]:
-    """Column -> values of the training batch that RLlib builds of an episode, by a policy with these initial states."""
+def collected(
+    requirements: dict[str, ViewRequirement], episode: Episode, *states: Any, t: int = -1
+) -> dict[str, Array]:
+    """Column -> values of the training batch that RLlib builds of an episode, by a policy with these initial states.
+
+    `t` is the environment's step at which the agent's first observation came, less one.
+    """
     steps = episode.columns
     collector = AgentCollector(requirements, is_policy_recurrent=bool(states), intial_states=list(states))
-    collector.add_init_obs(episode_id=7, agent_index=0, env_id=0, init_obs=steps["observation"][0])
+    infos: Any = steps.get("infos", [{}] * len(episode))
+    first = {"init_obs": steps["observation"][0], "init_infos": infos[0]}
+    collector.add_init_obs(episode_id=7, agent_index=0, env_id=0, t=t, **first)
     for row in range(len(episode) - 1):
         ends = steps["is_last"][row + 1]
         collector.add_action_reward_next_obs(
@@ -50,6 +57,7 @@ def collected(requirements: dict[str, ViewRequirement], episode: Episode, *state
                 "truncateds": ends and not steps["is_terminal"][row + 1],
                 "agent_index": 0,
                 "env_id": 0,
+                "infos": infos[row + 1],
                 **{path: column[row] for path, column in steps.items() if path.startswith("state_out")},
             }
         )
@@ -126,6 +134,18 @@ def test_a_column_that_is_not_for_training_is_left_out_by_both() -> None:
         np.testing.assert_array_equal(ours["back"], theirs["back"])
 
 
+@pytest.mark.parametrize("shift", [-2, 0, 1, 3, "-2:2"], ids=str)
+def test_infos_and_times_of_an_agent_that_enters_late(shift: Any) -> None:
+    """Infos have a row more than actions, and an agent's time is the environment's."""
+    asked = PLAIN | {f"{name}_shifted": ViewRequirement(name, shift=shift) for name in ("infos", "t")}
+    for plain in random_episodes():
+        numbers = np.arange(10, 10 + len(plain))
+        episode = Episode({**plain.columns, "infos": numbers}, {"t": 6}, plain.id)
+        theirs, ours = collected(asked, episode, t=5), columns(Requirements(asked), episode)
+        for name in ("t", "t_shifted", "infos_shifted"):
+            np.testing.assert_array_equal(ours[name], theirs[name], err_msg=f"{name} of {episode.id}")
+
+
 @pytest.mark.parametrize(("text", "offsets"), [("0:2", [0, 1, 2]), ("0:0", [0]), ("0:4:2", [0, 2, 4])])
 def test_a_range_from_zero_works_only_here(text: str, offsets: list[int]) -> None:
     """A deliberate difference: RLlib tests `if self.shift_from`, takes a start of 0 for none, and then never works out
@@ -184,6 +204,7 @@ def policy_of(name: str, **training: Any) -> Any:
 def test_what_real_policies_require_is_made_of_any_episode(name: str) -> None:
     """Their collector leaves out what only their sampler, policy or loss makes; so do we, and name it."""
     required = policy_of(name).view_requirements
+    required["next_actions"] = ViewRequirement("actions", shift=1, space=Discrete(2))  # as their document adds it
     view = Requirements(required)
     for plain in random_episodes():
         choices = np.arange(len(plain)) % 2
@@ -219,15 +240,27 @@ def test_what_a_real_recurrent_policy_requires_is_made_of_its_own_states() -> No
     assert {name for name in without if name.startswith("state")} == {name for name in required if "state" in name}
 
 
-def test_a_real_recurrent_policy_learns_from_padded_sequences() -> None:
+LSTM: dict[str, Any] = {"use_lstm": True, "lstm_cell_size": 3, "lstm_use_prev_reward": True, "max_seq_len": 4}
+ATTENTION: dict[str, Any] = {
+    "use_attention": True,
+    "attention_dim": 4,
+    "attention_num_transformer_units": 1,
+    "max_seq_len": 4,
+    "attention_memory_inference": 2,
+    "attention_memory_training": 2,
+}
+
+
+@pytest.mark.parametrize("model", [LSTM, ATTENTION], ids=["lstm", "attention"])
+def test_a_real_recurrent_policy_learns_from_padded_sequences(model: dict[str, Any]) -> None:
     """What their own function makes of the rows of whole episodes."""
-    policy = policy_of("PPO", model={"use_lstm": True, "lstm_cell_size": 3, "max_seq_len": 4})
+    policy = policy_of("PPO", model=model)
     view, rng = (
         Requirements(policy.view_requirements, initial_state=policy.get_initial_state()),
         np.random.default_rng(0),
     )
-    shapes = {"state_out_0": (3,), "state_out_1": (3,), "action_logp": (), "action_dist_inputs": (2,)}
-    shapes |= {"vf_preds": (), "advantages": (), "value_targets": ()}
+    shapes = {"action_logp": (), "action_dist_inputs": (2,), "vf_preds": (), "advantages": (), "value_targets": ()}
+    shapes |= {f"state_out_{i}": state.shape for i, state in enumerate(policy.get_initial_state())}
     parts = []
     for plain in random_episodes():
         made = {name: rng.normal(size=(len(plain), *shape)).astype(np.float32) for name, shape in shapes.items()}

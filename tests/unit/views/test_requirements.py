@@ -158,6 +158,18 @@ def test_initial_states_that_fit_no_row_are_refused(state: Array, initial: Any) 
             use()
 
 
+def test_initial_states_beyond_the_dtype_and_of_a_leaf_that_is_not_there_are_refused() -> None:
+    required = {"state_in": {"data_col": "state_out", "shift": -1}}
+    episode = recorded(3, **{"state_out/h": np.ones((3, 2), np.float16)})
+    with pytest.raises(ViewError, match=r'"state_out/h": 1000000.0 is beyond float16'):
+        signature(Requirements(required, initial_state={"state_out": {"h": 1e6}}), episode)
+    with pytest.raises(ViewError, match=r'"state_out/hx": the steps have state_out/h there.*did you mean'):
+        signature(Requirements(required, initial_state={"state_out": {"hx": 1.0}}), episode)
+    assert not signature(Requirements({"obs": {}, **required}, initial_state={"state_out/h": 1.0}), recorded(3)).get(
+        "state_in"
+    )
+
+
 # What is made, and what is left out.
 
 
@@ -196,10 +208,43 @@ def test_rllibs_own_requirements_and_optional_ones_may_be_absent() -> None:
     view = Requirements({"obs": theirs, "of_a_loss": theirs, "mine": {"optional": True}})
     episode = recorded(4)
     assert view.left_out(filled_spec(spec_of(episode))) == ("of_a_loss", "mine")
-    assert set(signature(view, episode)) == {"obs"}
-    assert view.label == Requirements({"obs": {}, "of_a_loss": {}, "mine": {}}).label
+    kept: dict[str, Any] = {name: {} for name in ("obs", "rewards", "terminateds", "truncateds")}
+    assert set(signature(view, episode)) == set(kept)
+    assert view.label == Requirements({**kept, "of_a_loss": {}, "mine": {}}).label
     with pytest.raises(ViewError, match='"of_a_loss" reads "of_a_loss", which the steps lack'):
         signature(Requirements({"obs": {}, "of_a_loss": {}}), episode)
+
+
+def test_rewards_and_ends_are_added_to_the_requirements_of_a_model_of_rllib() -> None:
+    theirs = SimpleNamespace(data_col=None, shift=0, used_for_training=True)
+    never = SimpleNamespace(data_col=None, shift=0, used_for_training=False)
+    assert list(Requirements({"obs": theirs}).requirements) == ["obs", "rewards", "terminateds", "truncateds"]
+    assert list(Requirements({"obs": theirs, "rewards": never}).requirements) == ["obs", "terminateds", "truncateds"]
+    assert list(Requirements({"obs": {}}).requirements) == ["obs"]
+
+
+def test_infos_have_a_last_row_as_observations_have() -> None:
+    texts, numbers = np.array([b"a", b"b", b"c", b"d"], object), np.arange(4)
+    episode = recorded(4, infos=texts)
+    view = Requirements({"infos": {}, "next_infos": {"data_col": "infos", "shift": 1}})
+    assert values(view, episode)["infos"].tolist() == [b"a", b"b", b"c"]
+    assert values(view, episode)["next_infos"].tolist() == [b"b", b"c", b"d"]
+    nested_view = Requirements({"ahead": {"data_col": "infos/x", "shift": "1:2"}})
+    assert values(nested_view, recorded(4, **{"infos/x": numbers}))["ahead"].tolist() == [[1, 2], [2, 3], [3, 0]]
+
+
+@pytest.mark.parametrize("t", [5, np.int64(5), np.array(5)])
+def test_time_begins_where_an_agent_entered(t: Any) -> None:
+    episode = Episode(recorded(4).columns, {"t": t}, "late")
+    view = Requirements({"t": {}, "before": {"data_col": "t", "shift": "-2:0"}})
+    assert values(view, episode)["t"].tolist() == [5, 6, 7]
+    assert values(view, episode)["before"].tolist() == [[4, 4, 5], [4, 5, 6], [5, 6, 7]]
+    assert values(Fragments(length=3), episode)["t"].tolist() == [[5, 6, 7]]
+
+
+@pytest.mark.parametrize("t", [-1, 0, b"5", 5.5, np.arange(2), True])
+def test_other_metadata_of_that_name_says_nothing_of_time(t: Any) -> None:
+    assert values(Requirements({"t": {}}), Episode(recorded(3).columns, {"t": t}, "e"))["t"].tolist() == [0, 1]
 
 
 def test_items_without_a_column_are_refused() -> None:
@@ -307,6 +352,11 @@ def test_paths_that_the_steps_lack_are_refused(path: str) -> None:
         signature(Requirements({"x": {"data_col": path}}), nested_episode())
 
 
+def test_a_slip_of_the_pen_is_told() -> None:
+    with pytest.raises(ViewError, match=r'did you mean "rewards"'):
+        signature(Requirements({"x": {"data_col": "rewrads"}}), recorded(3))
+
+
 # One view requirement: the rows that its shift names, as a list says them, and what it is made from.
 
 SMALL = st.integers(-50, 50)
@@ -348,10 +398,11 @@ def test_it_is_made_from_itself_a_mapping_or_an_object_that_has_its_fields() -> 
     assert ViewRequirement.of("frames", rllibs) == replace(requirement, optional=True)
 
 
-@pytest.mark.parametrize("optional", [None, 1, "yes"])
-def test_optional_is_true_or_false(optional: Any) -> None:
-    with pytest.raises(ViewError, match=r"requirements: optional .*: expected true or false"):
-        ViewRequirement(optional=optional)
+@pytest.mark.parametrize("value", [None, 1, "no"])
+@pytest.mark.parametrize("name", ["optional", "used_for_training", "used_for_compute_actions"])
+def test_flags_are_true_or_false(name: str, value: Any) -> None:
+    with pytest.raises(ViewError, match=rf"requirements: {name} .*: expected true or false"):
+        ViewRequirement.of("obs", {name: value})
 
 
 def test_without_a_data_column_it_reads_the_one_of_its_name() -> None:

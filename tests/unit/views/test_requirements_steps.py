@@ -290,8 +290,11 @@ def test_requirements_come_as_objects_mappings_and_yaml(tmp_path: Path) -> None:
     path = tmp_path / "view.yaml"
     path.write_text(
         "view: requirements\nrequirements:\n  x: {data_col: rewards, shift: -1}\n  y: {used_for_training: false}\n"
+        "  rewards: {}\n  terminateds: {}\n  truncateds: {}\n"
     )
-    made = [Requirements({"x": Theirs()}), Requirements({"x": {"data_col": "rewards", "shift": -1}}), read_view(path)]
+    plain: dict[str, Any] = {"rewards": {}, "terminateds": {}, "truncateds": {}}
+    of_mappings = Requirements({"x": {"data_col": "rewards", "shift": -1}, **plain})
+    made = [Requirements({"x": Theirs()}), of_mappings, read_view(path)]
     assert len({view.label for view in made}) == 1
 
 
