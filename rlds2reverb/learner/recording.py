@@ -233,6 +233,8 @@ def check_held(plan: PushPlan) -> None:
 
 
 _FIRST_ROOM = 128
+_PLAIN: Mapping[str, type] = {"f": float, "b": bool}
+"""Kind of a dtype -> the Python type whose values every column of it takes as they are; a whole number is checked against the bounds."""
 
 
 class _ColumnRows:
@@ -272,6 +274,7 @@ class RecordedColumns:
         self._most_bytes, self._most_rows = most_bytes, max(2, most_bytes // max(1, row_bytes))
         self.room = min(room or _FIRST_ROOM, self._most_rows)
         self._columns = [_ColumnRows(path, specs[path], self.room) for path in layout.paths]
+        self._is_given_away = False
         self._set_fast()
 
     def append(self, step: Any) -> None:
@@ -279,14 +282,21 @@ class RecordedColumns:
 
         Raises ConfigError, and changes nothing, if its structure, a dtype or a shape differs, or it is one too many.
         """
+        self.append_row(self.layout.values(step))
+
+    def append_row(self, values: Sequence[Any]) -> None:
+        """Appends the values of a step, in the order of the layout's paths. Raises as `append` does."""
         row = self.rows
         if row == self.room:
             self._grow()
-        values = self.layout.values(step)
-        for value, (array, scalar, dtype, sizes, column) in zip(values, self._fast):
+        for value, (array, scalar, number, dtype, sizes, column) in zip(values, self._fast):
             # `is`: numpy's own dtypes are single objects, and a comparison would cost more; whatever else is equal takes the slow way.
             kind = type(value)
-            if kind is scalar or (kind is np.ndarray and value.dtype is dtype and value.shape == sizes):
+            if (
+                kind is scalar
+                or kind is number
+                or (kind is np.ndarray and value.dtype is dtype and value.shape == sizes)
+            ):
                 array[row] = value
             else:
                 array[row] = value_for(column.path, value, column.spec)
@@ -307,12 +317,21 @@ class RecordedColumns:
         return next(column.array[self.rows - 1] for column in self._columns if column.path == path)
 
     def finished(self) -> dict[str, Array]:
-        """Path -> [rows, ...]. The arrays are given away: append nothing afterwards."""
-        is_wasteful = self.rows * 2 < self.room
-        return {
-            column.path: column.array[: self.rows].copy() if is_wasteful else column.array[: self.rows]
-            for column in self._columns
-        }
+        """Path -> [rows, ...]. The arrays may be given away: append nothing before `begin`."""
+        rows = self.rows
+        self._is_given_away = rows * 2 >= self.room
+        if self._is_given_away:
+            return {column.path: column.array[:rows] for column in self._columns}
+        return {column.path: column.array[:rows].copy() for column in self._columns}
+
+    def begin(self) -> None:
+        """Begins another episode with as much room; what was not finished is forgotten."""
+        self.rows = 0
+        if self._is_given_away:
+            self._is_given_away = False
+            for column in self._columns:
+                column.array = np.empty((self.room, *column.sizes), column.spec.dtype.type)
+            self._set_fast()
 
     def _grow(self) -> None:
         if self.rows >= self._most_rows:
@@ -328,12 +347,15 @@ class RecordedColumns:
         self._set_fast()
 
     def _set_fast(self) -> None:
-        """Prepares what `append` compares with: a numpy scalar or array of the column's kind is stored as it is, each text is checked."""
-        self._fast: list[tuple[Array, type | None, DType | None, tuple[int, ...], _ColumnRows]] = []
+        """Prepares what `append` compares with: a numpy scalar or array of the column's kind, a Python float where the column has floats, and a bool where
+        it has these, are stored as they are; each text is checked.
+        """
+        self._fast: list[tuple[Array, type | None, type | None, DType | None, tuple[int, ...], _ColumnRows]] = []
         for column in self._columns:
             dtype = None if column.spec.dtype.kind == "O" else np.dtype(column.spec.dtype.type)
             scalar = None if dtype is None or column.sizes else dtype.type
-            self._fast.append((column.array, scalar, dtype, column.sizes, column))
+            number = None if scalar is None else _PLAIN.get(column.spec.dtype.kind)
+            self._fast.append((column.array, scalar, number, dtype, column.sizes, column))
 
 
 def _sizes(spec: ArraySpec) -> tuple[int, ...]:

@@ -200,32 +200,34 @@ class OpenTrajectory:
 
     def __init__(self, kinds: StepKinds) -> None:
         self.kinds = kinds
+        # Made by the first step, and used again by every episode: many are short.
         self._observed: RecordedColumns | None = None
         self._acted: RecordedColumns | None = None
-        self._rooms = [0, 0]
-        self._layouts: dict[str, StepLayout] = {}
+        # Whether each of the two is a single value, which needs no taking apart.
+        self._is_plain_observation = tuple(kinds.observation) == (OBSERVATION,)
+        self._is_plain_action = tuple(kinds.action) == (ACTION,)
         self._infos: list[dict[str, Any]] = []
+        self._records_infos = kinds.record_infos
+        self._is_open = False
 
     def __len__(self) -> int:
         """Actions so far."""
-        return 0 if self._acted is None else self._acted.rows
+        return self._acted.rows if self._is_open and self._acted is not None else 0
 
     @property
     def is_open(self) -> bool:
-        return self._observed is not None
+        return self._is_open
 
     def begin(self, observation: Nest, info: Mapping[str, Any]) -> None:
         """Begins an episode, and forgets one that has not ended."""
-        if OBSERVATION not in self._layouts:
+        self.forget()
+        if self._observed is None:
             self.kinds.learn(OBSERVATION, observation)
-            self._layouts[OBSERVATION] = StepLayout({OBSERVATION: observation})
-        self._observed = RecordedColumns(
-            self._layouts[OBSERVATION], self.kinds.observation, _MOST_BYTES, self._rooms[0]
-        )
-        self._acted = None
-        self._infos = []
-        self._observed.append({OBSERVATION: observation})
-        if self.kinds.record_infos:
+            layout = StepLayout({OBSERVATION: observation})
+            self._observed = RecordedColumns(layout, self.kinds.observation, _MOST_BYTES)
+        self._observe(self._observed, observation)
+        self._is_open = True
+        if self._records_infos:
             self._infos.append(flat_infos(info))
 
     def add(self, action: Nest, reward: Any, observation: Nest, info: Mapping[str, Any]) -> None:
@@ -234,27 +236,43 @@ class OpenTrajectory:
         Raises:
           ConfigError: no episode is open; or a value has another dtype or shape than the ones before.
         """
-        if self._observed is None:
+        observed, acted = self._observed, self._acted
+        if not self._is_open or observed is None:
             raise ConfigError(
                 "step: no episode has begun; call reset before the first step, and after the last step of an episode"
             )
-        if self._acted is None:
-            if ACTION not in self._layouts:
-                self.kinds.learn(ACTION, action)
-                self._layouts[ACTION] = StepLayout({ACTION: action, REWARD: 0.0})
-            specs = {**self.kinds.action, REWARD: self.kinds.reward}
-            self._acted = RecordedColumns(self._layouts[ACTION], specs, _MOST_BYTES, self._rooms[1])
-        number = float(reward)
+        if acted is None:
+            acted = self._acted = self._begin_actions(action)
+        number = reward if type(reward) is float else _number(reward)
         # A float would be rounded to the dtype of the first reward.
-        if self.kinds.reward.dtype != np.float64 and not self.kinds.holds_reward(number):
+        if not self._holds_rewards and not self.kinds.holds_reward(number):
             raise ConfigError(
                 f'"{REWARD}": {number!r} is not a {self.kinds.reward.dtype}, the dtype of the first one; give rewards of one dtype, '
                 "by a wrapper of the environment or a step callback"
             )
-        self._acted.append({ACTION: action, REWARD: number})
-        self._observed.append({OBSERVATION: observation})
-        if self.kinds.record_infos:
+        if self._is_plain_action:
+            acted.append_row((action, number))
+        else:
+            acted.append({ACTION: action, REWARD: number})
+        try:
+            self._observe(observed, observation)
+        except BaseException:
+            acted.rows -= 1  # nothing of the step is taken
+            raise
+        if self._records_infos:
             self._infos.append(flat_infos(info))
+
+    def _begin_actions(self, action: Nest) -> RecordedColumns:
+        self.kinds.learn(ACTION, action)
+        self._holds_rewards = self.kinds.reward.dtype == np.float64
+        specs = {**self.kinds.action, REWARD: self.kinds.reward}
+        return RecordedColumns(StepLayout({ACTION: action, REWARD: 0.0}), specs, _MOST_BYTES)
+
+    def _observe(self, observed: RecordedColumns, observation: Nest) -> None:
+        if self._is_plain_observation:
+            observed.append_row((observation,))
+        else:
+            observed.append({OBSERVATION: observation})
 
     def end(self, is_terminal: bool, metadata: Mapping[str, Any]) -> Episode:
         """Ends the episode, which has at least one action."""
@@ -262,10 +280,9 @@ class OpenTrajectory:
         assert observed is not None  # the caller has asked for its length
         assert acted is not None
         acted.append_values({})
-        self._rooms = [observed.room, acted.room]
         columns = {**observed.finished(), **acted.finished()}
         faults: list[tuple[str, str]] = []
-        if self.kinds.record_infos:
+        if self._records_infos:
             infos, faults = self.kinds.info_columns(self._infos)
             columns |= infos
         self.forget()
@@ -273,8 +290,20 @@ class OpenTrajectory:
 
     def forget(self) -> None:
         """Drops what was recorded since the last end."""
-        self._observed = self._acted = None
+        for part in (self._observed, self._acted):
+            if part is not None:
+                part.begin()
         self._infos = []
+        self._is_open = False
+
+
+def _number(reward: Any) -> float:
+    try:
+        return float(reward)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f'"{REWARD}": expected a number, got {shortened(repr(reward))}. Nothing of this step was taken'
+        ) from error
 
 
 NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
