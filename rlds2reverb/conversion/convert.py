@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rlds2reverb.conversion.growing import (
     DUPLICATE,
     NAMES_FILE,
+    TAKEN_FILE,
     Grown,
     Played,
     PlayedNames,
@@ -220,7 +221,8 @@ class Conversion:
         self._endings = Endings()  # of the episodes so far
         self._last = ""  # the id of the episode that was read last
         self._grown: Grown | None = None  # the dataset that grows
-        self._played: PlayedNames | None = None  # its episodes, and those that were added
+        self._played: PlayedNames | None = None  # its episodes
+        self._taken: PlayedNames | None = None  # those of the source that were recognised as one of these
         self._kept = 0  # episodes that are on disk for the next run
         self._verified: int | None = None
         self._verified_by: tuple[str, ...] = ()
@@ -316,14 +318,14 @@ class Conversion:
 
     def _grow(self, place: Place, old: Source, saved: dict[str, Any] | None) -> Any:
         """Begins with all that the dataset has that grows, or goes on where an earlier run was; returns the state of the sink."""
-        names_path = place.folder / NAMES_FILE
+        self._played = PlayedNames(place.folder / NAMES_FILE, 0 if saved is None else saved["names"])
+        self._taken = PlayedNames(place.folder / TAKEN_FILE, 0 if saved is None else saved["taken"])
         if saved is not None:
-            self._grown, self._played = Grown(**saved["grown"]), PlayedNames(names_path, saved["names"])
+            self._grown = Grown(**saved["grown"])
+            self._played.take_all(self._taken)
             return saved["sink"]
-        names_path.unlink(missing_ok=True)
         state, self._grown = take_over(self.job, old, place.work)
-        self._played = PlayedNames(names_path, 0)
-        self._played.add_all(Played.of(self.job).stored_names(old))
+        self._played.add_there(Played.of(self.job).stored_names(old))
         return state
 
     def _write_all(self, place: Place, sink: Sink) -> None:
@@ -362,7 +364,9 @@ class Conversion:
             episodes = source.episodes(read - 1)
             last = next(episodes, None)
             if last is None or last.id != self._last:
-                raise self._another("with another source: the last episode that was read is another")
+                raise self._another(
+                    "with another source: the last episode that was read is another", is_of_episodes=True
+                )
         reads = (self.job.examine(self._preparer, episode) for episode in episodes)
         with closing(reads if self._readers is None else self._readers.read(read)) as every:
             yield from with_problems_of_ends(every, endings=self._endings, on_clear=sync, ending=attrgetter("ending"))
@@ -379,12 +383,11 @@ class Conversion:
             account.steps_rejected += 0 if is_accepted else read.steps
         if not is_accepted:
             return
-        if self._played is not None:
-            if read.played in self._played:
-                account.policy.rejected[DUPLICATE] += 1
-                account.steps_rejected += read.steps
-                return
-            self._played.add(read.played)
+        if self._played is not None and self._taken is not None and self._played.take(read.played):
+            self._taken.add(read.played)
+            account.policy.rejected[DUPLICATE] += 1
+            account.steps_rejected += read.steps
+            return
         written = read.written()
         losses = list(sink.write(written.encoded))
         losses += lost_flags(written.odd_flags, (*self.job.losses, *losses))
@@ -414,6 +417,7 @@ class Conversion:
                 "sink": state,
                 "last": self._last,
                 "names": 0 if self._played is None else self._played.sync(),
+                "taken": 0 if self._taken is None else self._taken.sync(),
                 "grown": None if self._grown is None else asdict(self._grown),
             }
         )
@@ -426,7 +430,11 @@ class Conversion:
           ConfigError: the saved state belongs to another conversion.
         """
         if difference := self._difference(saved):
-            raise self._another(difference)
+            was, now = (
+                {**identity, "source": {**identity["source"], "first episode": ""}}
+                for identity in (saved["identity"], self._identity)
+            )
+            raise self._another(difference, is_of_episodes=was == now)
         self._account.restore(saved["account"])
         self._account.episodes_resumed = self._account.episodes_read
         self._kept = self._account.episodes_written
@@ -435,6 +443,8 @@ class Conversion:
     def _difference(self, saved: dict[str, Any]) -> str:
         """How a saved conversion differs from this one; "" if it does not."""
         before, now = saved["identity"], self._identity
+        if self.job.is_live:  # it goes on whatever was first: with episodes that are new
+            before = {**before, "source": {**before["source"], "first episode": ""}}
         changed = [name for name in now if before.get(name) != now[name]]
         if (saved.get("grown") is None) != (self.job.old is None):
             return "with another choice of append (--append)"
@@ -445,10 +455,12 @@ class Conversion:
             return "with another policy of bad episodes"
         return ""
 
-    def _another(self, how: str) -> ConfigError:
+    def _another(self, how: str, is_of_episodes: bool = False) -> ConfigError:
+        """That another conversion was begun here; `is_of_episodes`: the source is the same by name, and gives other episodes."""
+        hint = self.job.source.other_episodes_hint if is_of_episodes else ""
         return ConfigError(
             f"{self.job.destination.path}: a conversion was begun {how}, and stopped; run that one again to have it completed, or begin "
-            "anew with restart=True (--restart)"
+            f"anew with restart=True (--restart){hint and f'. {hint}'}"
         )
 
     def report(self) -> ConvertReport:

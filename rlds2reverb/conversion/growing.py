@@ -10,6 +10,7 @@ What was recorded before is recognised by what was played (`Played`), which ever
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
@@ -34,7 +35,8 @@ from rlds2reverb.specs import ArraySpec, flatten
 DUPLICATE = "duplicate"
 """The code of an episode that a dataset that grows has already."""
 
-NAMES_FILE = "names"  # in the folder of a conversion
+# In the folder of a conversion: the names of what is there, and of what was recognised as that.
+NAMES_FILE, TAKEN_FILE = "names", "taken"
 _NAME_BYTES = 16
 _PLAYED = (OBSERVATION, ACTION, REWARD)
 
@@ -105,7 +107,13 @@ class Played:
 
 
 class PlayedNames:
-    """Names of the episodes of a dataset, on disk as far as `sync` came."""
+    """Names of the episodes that are there already, and of those that come; on disk as far as `sync` came.
+
+    Each that is there stands for one that comes again: of equal episodes, those beyond are new ones. A deterministic environment gives many.
+
+    Attributes:
+      count: of all names, on disk when `sync` returns.
+    """
 
     def __init__(self, path: Path, count: int) -> None:
         self._path, self._new = path, bytearray()
@@ -119,20 +127,31 @@ class PlayedNames:
         else:
             path.unlink(missing_ok=True)
             data = b""
-        self._names = {data[at : at + _NAME_BYTES] for at in range(0, len(data), _NAME_BYTES)}
+        self._there = Counter(data[at : at + _NAME_BYTES] for at in range(0, len(data), _NAME_BYTES))
         self.count = len(data) // _NAME_BYTES
 
-    def __contains__(self, name: bytes) -> bool:
-        return name in self._names
+    def take(self, name: bytes) -> bool:
+        """Whether an episode of this name is there, which none has been recognised as yet."""
+        left = self._there.get(name, 0)
+        if left:
+            self._there[name] = left - 1
+        return left > 0
+
+    def take_all(self, others: PlayedNames) -> None:
+        """Takes what others have, as an earlier run did."""
+        for name, times in others._there.items():
+            self._there[name] -= times
 
     def add(self, name: bytes) -> None:
-        self._names.add(name)
+        """Adds an episode that has come; it is there for the next run, and not for this one."""
         self._new += name
         self.count += 1
 
-    def add_all(self, names: Iterable[bytes]) -> None:
+    def add_there(self, names: Iterable[bytes]) -> None:
+        """Adds episodes that are there already."""
         for name in names:
             self.add(name)
+            self._there[name] += 1
 
     def sync(self) -> int:
         """Puts them on disk; returns their number."""

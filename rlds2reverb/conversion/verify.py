@@ -9,6 +9,7 @@ other rows, or no picture of them at all (`conversion.frames`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -161,9 +162,9 @@ def _read_all(source: Source) -> Generator[Episode, None, None]:
 def _read_written(job: Job, has_unfit: bool, there: int) -> Generator[Episode, None, None]:
     """The episodes that were written. Where some did not fit, each is encoded once more to find those.
 
-    To a dataset that grows, those were added that neither it had, of `there` episodes, nor the source before.
+    To a dataset that grows, those were added that it had not, of `there` episodes; each stands for one of the source.
     """
-    names = set[bytes]()
+    names = Counter[bytes]()
     if job.old is not None:
         names.update(Played.of(job).stored_names(job.old.first(there)))
     ready = job.ready.silent()
@@ -178,8 +179,9 @@ def _read_written(job: Job, has_unfit: bool, there: int) -> Generator[Episode, N
             preparer.reject(prepared, encoded)
         elif job.played is None:
             yield fitted
-        elif (name := job.played.name(fitted.columns)) not in names:
-            names.add(name)
+        elif names[name := job.played.name(fitted.columns)]:
+            names[name] -= 1
+        else:
             yield fitted
 
 

@@ -63,7 +63,8 @@ class DatasetWriteOptions(EpisodeOptions):
       overwrite: replace the dataset that is there, when all is done.
       restart: begin anew, whatever a writer that was closed or killed has left.
       checkpoint_every: put all on disk after so many episodes; None for every few seconds.
-      duplicates: "skip" leaves out an episode whose observations, actions and rewards are those of one that is there, and counts it; "keep" writes it.
+      duplicates: "skip" leaves out an episode whose observations, actions and rewards are those of one that was there when the writer began, each of
+        these once, and counts it; "keep" writes it. Equal episodes that come anew are all written.
       spec: nest of `ArraySpec` of a step, bounds included; None to learn it from the first episode.
       about: what the dataset says of itself as a whole.
 
@@ -251,7 +252,7 @@ class DatasetWriter:
         if not is_accepted:
             return False
         name = begun.played.name(episode.columns)
-        if self._options.duplicates == "skip" and name in begun.names:
+        if self._options.duplicates == "skip" and begun.names.take(name):
             self._duplicates += 1
             account.policy.rejected[DUPLICATE] += 1
             account.steps_rejected += read.steps
@@ -389,7 +390,7 @@ class DatasetWriter:
             state, names = None, PlayedNames(names_path, 0)
             if old is not None:
                 state, grown = take_over(job, old, place.work)
-                names.add_all(played.stored_names(old))
+                names.add_there(played.stored_names(old))
         else:
             if saved["identity"] != self._identity(job):
                 raise ConfigError(

@@ -273,6 +273,11 @@ class Source(ABC):
         """Whether reading it again gives other episodes, as an environment does that is no function of a seed."""
         return False
 
+    @property
+    def other_episodes_hint(self) -> str:
+        """What to do where reading it again gave other episodes against what it says; a sentence, or "" where nothing is known."""
+        return ""
+
     def metadata_spec(self) -> Nest:
         """The spec of an episode's metadata: a nest of `ArraySpec`, or path -> `ArraySpec`; by default that of the first episode.
 
@@ -460,6 +465,10 @@ class Wrapper(Source):
 
     def check_files(self) -> None:
         self._source.check_files()
+
+    @property
+    def other_episodes_hint(self) -> str:
+        return self._source.other_episodes_hint
 
     @property
     def notices(self) -> tuple[Notice, ...]:

@@ -24,7 +24,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds2reverb.episode import DISCOUNT, FLAGS, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, Array, Episode, is_under
+from rlds2reverb.episode import (
+    DISCOUNT,
+    FLAGS,
+    IS_FIRST,
+    IS_LAST,
+    IS_TERMINAL,
+    OBSERVATION,
+    Array,
+    Episode,
+    Occurrences,
+    copy_name,
+    is_under,
+)
 from rlds2reverb.errors import ConfigError, keep_report, reason_of
 from rlds2reverb.learner.recording import (
     LiveSource,
@@ -298,6 +310,7 @@ class EpisodeWriter(OpenEpisode):
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._ids: set[str] = set()
+        self._contents = Occurrences()
         self._written = 0  # whole episodes
         self._open: _OpenStream | None = None
         self._is_closed = False
@@ -381,6 +394,14 @@ class EpisodeWriter(OpenEpisode):
         at = np.arange(count)
         flags = {IS_FIRST: at == 0, IS_LAST: at == count - 1, IS_TERMINAL: (at == count - 1) & bool(terminal)}
         self.take(Episode({**flags, **columns}, metadata or {}, name))
+
+    def name_of_content(self, content: str) -> str:
+        """The name of one more episode of a content, for `write_episode(id=...)`: the second is `CONTENT#2`, as in a push.
+
+        So equal episodes are several, and whoever writes the same ones once more, in another process, stores nothing twice.
+        """
+        with self._lock:
+            return copy_name(content, self._contents.count(content))
 
     def _check_columns(self, columns: Mapping[str, Array]) -> None:
         """Compares the columns of a whole episode with the steps before; the first ones open the stream."""

@@ -72,6 +72,27 @@ class InPlace(gymnasium.Env[Any, Any]):
         return self._buffer, 1.0, False, bool(self._buffer[0] >= 4), {"late": 2.5}
 
 
+class Alike(InPlace):
+    """Every episode is the same."""
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        return super().reset(**given)[0], {}
+
+
+class Unseeded(InPlace):
+    """No episode is like another, whatever the seed; breaks at this one, where that is said."""
+
+    played, breaks_in = 0, -1
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        if type(self).played == self.breaks_in:
+            raise ValueError("the cable is off")
+        type(self).played += 1
+        observation, info = super().reset(**given)
+        observation += np.float32(type(self).played / 128)
+        return observation, info
+
+
 class OtherDtype(InPlace):
     """Says float32, and gives float64."""
 

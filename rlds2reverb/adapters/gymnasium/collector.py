@@ -140,7 +140,6 @@ class Collecting:
             self._into = into
         self._kept: list[Episode] = []
         self._warned: set[str] = set()
-        self._names: set[str] = set()  # of what a server got
         self.count = 0
 
     @property
@@ -158,10 +157,9 @@ class Collecting:
                 self._into.learn(nested(self._kinds.specs), self._about)
             self._into.write(episode)
         elif self._into is not None:
-            # Named by its content: items of an episode that is played twice have the same keys, and are stored once.
-            if episode.id not in self._names:
-                self._into.write_episode(episode.columns, id=episode.id, metadata=episode.metadata)
-                self._names.add(episode.id)
+            # Named by its content: whoever plays the same episodes again, after a kill, stores none of them twice.
+            name = self._into.name_of_content(episode.id)
+            self._into.write_episode(episode.columns, id=name, metadata=episode.metadata)
         else:
             self._kept.append(episode)
         self.count += 1

@@ -94,6 +94,13 @@ class EnvironmentSource(Source):
         return self._options.live or self._options.is_own
 
     @property
+    def other_episodes_hint(self) -> str:
+        return (
+            "If the environment, or the policy, does not follow from the seed alone, go on with live=True (--live): what is on disk stays, and new "
+            "episodes come behind it"
+        )
+
+    @property
     def episode_count(self) -> int | None:
         return None if self._options.steps is not None else len(self._numbers)
 

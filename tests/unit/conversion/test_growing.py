@@ -224,7 +224,7 @@ def test_what_was_appended_between_the_opening_and_the_lock_is_not_lost(name: st
     assert convert(EPISODES[1:2], name, append=True).episodes_written == 1
 
 
-def test_episodes_that_differ_only_in_video_are_none_twice(tmp_path: Path) -> None:
+def test_episodes_that_differ_only_in_video_are_others(tmp_path: Path) -> None:
     pytest.importorskip("av")
     name = VIDEO.format(tmp_path)
     pictures = [data.with_images(number) for number in range(2)]
@@ -237,8 +237,12 @@ def test_episodes_that_differ_only_in_video_are_none_twice(tmp_path: Path) -> No
     second = replace(
         first, columns={**moves, **{path: column[:1].repeat(len(pictures[0]), 0) for path, column in seen.items()}}
     )
-    write(name, [first, second, first])
-    assert len(played(name)) == 2
+    writer = dataset_writer(name)
+    writer.write(first)
+    writer.close()
+    with dataset_writer(name) as writer:
+        assert [writer.write(episode) for episode in (first, second, first)] == [False, True, True]
+    assert len(played(name)) == 3
     with pytest.raises(ConfigError, match="would be encoded once more"):  # before anything is played in vain
         dataset_writer(name, append=True).write(second)
 
@@ -349,10 +353,45 @@ def test_a_bad_episode_is_refused_and_the_next_one_comes(tmp_path: Path) -> None
     assert len(played(name)) == 3
 
 
-def test_equal_episodes_are_kept_where_asked(tmp_path: Path) -> None:
+def test_equal_episodes_are_as_many_as_came(tmp_path: Path) -> None:
     name = name_at(tmp_path)
-    write(name, [EPISODES[0]] * 3, duplicates="keep")
+    write(name, [EPISODES[0]] * 3)
     assert len(played(name)) == 3
+    write(name, [EPISODES[0]] * 4, append=True)  # three of them are there
+    assert len(played(name)) == 4
+    write(name, [EPISODES[0]] * 4, append=True, duplicates="keep")
+    assert len(played(name)) == 8
+    # And a source that has more of them than the dataset.
+    report = convert([replace(EPISODES[0], id=f"{number}") for number in range(10)], name, append=True, verify=True)
+    assert (report.episodes_written, dict(report.rejected)) == (2, {"duplicate": 8})
+
+
+def test_a_kill_while_equal_episodes_are_appended_counts_none_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "SYNC_SECONDS", 0.0)
+    name = name_at(tmp_path)
+    write(name, [EPISODES[0]] * 2)
+
+    class Stopping(list[Any]):
+        stops_at = 99
+
+        def __getitem__(self, at: Any) -> Any:
+            if at == self.stops_at:
+                raise RuntimeError("stopped")
+            return super().__getitem__(at)
+
+        def __iter__(self) -> Any:
+            return (self[at] for at in range(len(self)))
+
+    every = [replace(EPISODES[at], id=f"{number}") for number, at in enumerate((0, 1, 0, 0, 2, 1))]
+    for stops_at in (2, 3, 5, 99):
+        source = Stopping(every)
+        source.stops_at = stops_at
+        with suppress(RuntimeError):
+            convert(source, name, append=True)
+    digests = [digest for digest, _ in played(name)]
+    assert sorted(digests.count(digest) for digest in set(digests)) == [1, 2, 3]
 
 
 def test_bounds_of_the_spec_are_kept(tmp_path: Path) -> None:

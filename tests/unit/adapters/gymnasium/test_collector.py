@@ -122,9 +122,47 @@ def test_into_a_writer_and_a_table(tmp_path: Path) -> None:
         steps = to.report().steps_read
         assert env.checkpoint() == 3
         assert to.report().episodes_pushed == 3 == env.episodes
-        play(env, range(3))  # the same ones again
     assert to.report().items_confirmed == steps - 3
-    assert to.report().episodes_pushed == 3
+    stored = dict(server.items["replay"])
+    with writer_of(server) as to:  # of a process that plays the same ones again
+        play(DataCollector(cart(), to, episode_metadata_callback=lambda _: {}), range(3))
+    assert server.items["replay"].keys() == stored.keys()
+
+
+def play_alike(into: Any, episodes: int, **options: Any) -> DataCollector:
+    env = DataCollector(those.Alike(), into, episode_metadata_callback=lambda _: {}, **options)
+    for _ in range(episodes):
+        env.reset()
+        while not any(env.step(np.int64(0))[2:4]):
+            pass
+    return env
+
+
+def test_equal_episodes_are_as_many_as_were_played(tmp_path: Path) -> None:
+    name = name_at(tmp_path)
+    env = play_alike(name, 3)
+    assert env.checkpoint() == env.episodes == 3
+    env.__exit__(RuntimeError, RuntimeError(), None)
+    # A loop that begins anew plays the three that are on disk once more.
+    env = play_alike(name, 5)
+    env.close()
+    assert open_source(name).episode_count == 5
+    report = play_alike(None, 7).add_to_dataset(name)
+    assert (report.episodes_written, dict(report.rejected)) == (2, {"duplicate": 5})
+    play_alike(name, 7, append=True, duplicates="keep").close()
+    assert open_source(name).episode_count == 14
+
+
+def test_equal_episodes_of_a_table_are_as_many_as_were_played() -> None:
+    server = Server()
+    for played, stored in ((2, 2), (4, 4)):  # the second process plays the first two again
+        with writer_of(server) as to:
+            play_alike(to, played)
+        assert len(server.items["replay"]) == stored * 4
+    with writer_of(server) as to:
+        play_alike(to, 1)
+        play_alike(to, 1)  # another collector of the same writer
+    assert len(server.items["replay"]) == 4 * 4
 
 
 class Further(StepDataCallback):

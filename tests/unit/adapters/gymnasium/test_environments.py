@@ -13,6 +13,7 @@ import pytest
 
 from rlds2reverb import convert, open_source
 from rlds2reverb.adapters.gymnasium import EnvironmentSource, episodes_of
+from rlds2reverb.conversion import convert as engine
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError, SourceError
 from tests.support import gymnasium_environments as those
@@ -192,6 +193,24 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in sorted((tmp_path / "cart").rglob("*tfrecord*"))] == [
         path.read_bytes() for path in sorted((tmp_path / "whole").rglob("*tfrecord*"))
     ]
+
+
+def test_a_run_whose_seed_decides_nothing_goes_on_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "SYNC_SECONDS", 0.0)
+    name = f"ted:{tmp_path}/live"
+    monkeypatch.setattr(those.Unseeded, "played", 0)
+
+    def record(live: bool = False) -> Any:
+        return convert(episodes_of(f"{HERE}:Unseeded", episodes=6, live=live), name)
+
+    monkeypatch.setattr(those.Unseeded, "breaks_in", 4)
+    with pytest.raises(SourceError, match=r"episode 3 .*the cable is off"):
+        record()
+    monkeypatch.setattr(those.Unseeded, "breaks_in", -1)
+    with pytest.raises(ConfigError, match=r"another source.*go on with live=True \(--live\)"):
+        record()
+    assert record(live=True).episodes_written == 6
+    assert len({episode.id for episode in open_source(name)}) == 6
 
 
 def test_live_episodes_are_gone_on_with() -> None:
