@@ -24,7 +24,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds2reverb.episode import FLAGS, STEP_FIELDS, Array, Episode, metadata_specs
+from rlds2reverb.episode import (
+    DISCOUNT,
+    FLAGS,
+    IS_FIRST,
+    IS_LAST,
+    IS_TERMINAL,
+    OBSERVATION,
+    STEP_FIELDS,
+    Array,
+    Episode,
+    is_under,
+    metadata_specs,
+)
 from rlds2reverb.errors import ConfigError, SourceError, WireError
 from rlds2reverb.formats.source import Source, checked_spec
 from rlds2reverb.formats.transformed import transformed
@@ -230,6 +242,37 @@ def check_held(plan: PushPlan) -> None:
         f'append: field "{unheld[0]}" is in no item of {tables}, and would be lost; {f"did you mean {near[0]}? If not, " if near else ""}'
         "leave it out, or choose a view that takes it"
     )
+
+
+def end_values(specs: Mapping[str, ArraySpec], is_terminal: bool) -> dict[str, Any]:
+    """The values of an episode's last row by path that are not 0, as far as the columns have them: flags, and discounts of 1 where it goes on."""
+    ends = {IS_LAST: True, IS_TERMINAL: is_terminal}
+    values: dict[str, Any] = {flag: ends[flag] for flag in ends if flag in specs}
+    for path, spec in specs.items():
+        if not is_terminal and is_under(path, DISCOUNT) and spec.shape == () and spec.dtype.kind == "f":
+            values[path] = spec.dtype.type(1)
+    return values
+
+
+def cut_columns(columns: Mapping[str, Array], max_steps: int | None) -> list[dict[str, Array]]:
+    """Cuts a whole episode, path -> [T + 1, ...], into parts of at most `max_steps` transitions, as a writer cuts one that is appended."""
+    rows = len(next(iter(columns.values())))
+    is_uneven = any(len(column) != rows for column in columns.values())  # refused whole where episodes are judged
+    if max_steps is None or rows - 1 <= max_steps or is_uneven:
+        return [dict(columns)]
+    last_values = end_values({path: column_spec(column) for path, column in columns.items()}, False)
+    parts = []
+    for start in range(0, rows - 1, max_steps):
+        # Copies, for the row at a cut is the last of one part and the first of the next.
+        part = {path: column[start : start + max_steps + 1].copy() for path, column in columns.items()}
+        if start and IS_FIRST in part:
+            part[IS_FIRST][0] = True
+        if start + max_steps < rows - 1:
+            for path, column in part.items():
+                if not is_under(path, OBSERVATION):
+                    column[-1] = last_values.get(path, b"" if column.dtype.kind == "O" else 0)
+        parts.append(part)
+    return parts
 
 
 _FIRST_ROOM = 128

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlds2reverb.episode import (
-    DISCOUNT,
     FLAGS,
     IS_FIRST,
     IS_LAST,
@@ -45,6 +44,8 @@ from rlds2reverb.learner.recording import (
     WriteOptions,
     check_held,
     check_name,
+    cut_columns,
+    end_values,
     steps_of,
     steps_of_spec,
 )
@@ -246,13 +247,7 @@ class OpenEpisode:
 
     def _append_last(self, columns: RecordedColumns, last: Mapping[str, Any], is_terminal: bool) -> None:
         """Appends the last row; its missing values become 0, except flags, and discounts of 1 where the end is not terminal."""
-        specs = columns.specs
-        ends = {IS_LAST: True, IS_TERMINAL: is_terminal}
-        values: dict[str, Any] = {flag: ends[flag] for flag in ends if flag in specs}
-        for path, spec in specs.items():
-            if not is_terminal and is_under(path, DISCOUNT) and spec.shape == () and spec.dtype.kind == "f":
-                values[path] = spec.dtype.type(1)
-        columns.append_values({**values, **last})
+        columns.append_values({**end_values(columns.specs, is_terminal), **last})
 
     def _finish(self, columns: RecordedColumns, is_terminal: bool) -> dict[str, Array]:
         """The episode's columns, with the flags that the steps do not hold."""
@@ -364,14 +359,15 @@ class EpisodeWriter(OpenEpisode):
           columns: path -> [T + 1, ...], as `Episode.columns`: row t has an observation, the action taken at it and what that action earned; the
             last row has the final observation. They are not copied: change them no more. Flags (is_first, is_last, is_terminal) may be left out.
           terminal: whether the last state is a terminal one, where the columns have no is_terminal.
-          id: names the episode; the same steps under the same name add nothing. By default "NAME/episodes/0", "NAME/episodes/1", ...
+          id: names the episode; the same steps under the same name add nothing. By default "NAME/episodes/0", "NAME/episodes/1", ... Parts
+            that max_steps cuts off behind the first are "ID+1", "ID+2", ...
           metadata: of the episode, by path; for views that put it into items.
 
         Raises:
           ConfigError: no rows, an unclear end, an id that was there before; or columns, dtypes or shapes differ from those of earlier steps.
             Nothing of it was taken.
           SpecMismatch, ViewError, SourceError: such steps do not fit the tables; raised for the first ones.
-          InvalidEpisode: it is bad. Nothing of it is stored, and others may follow.
+          InvalidEpisode: it is bad. Nothing of it is stored, except parts that max_steps cut off before; others may follow.
           Rlds2ReverbError: sending has failed meanwhile; raised once.
         """
         self.check()
@@ -385,15 +381,21 @@ class EpisodeWriter(OpenEpisode):
             )
         if terminal is not None and not isinstance(terminal, (bool, np.bool_)):
             raise ConfigError(f"write_episode: terminal {terminal!r}: expected True or False")
-        if id is not None:
-            self.check_new(id)
         with self._lock:
+            if id is not None:
+                self.check_new(id)
             self._check_columns(columns)
+            at = np.arange(count)
+            flags = {IS_FIRST: at == 0, IS_LAST: at == count - 1, IS_TERMINAL: (at == count - 1) & bool(terminal)}
+            parts = cut_columns({**flags, **columns}, self._max_steps)
             name = f"{self.name}/episodes/{self._written}" if id is None else id
+            names = [f"{name}+{number}" if number else name for number in range(len(parts))]
+            if id is not None:
+                for further in names[1:]:
+                    self.check_new(further)
             self._written += 1
-        at = np.arange(count)
-        flags = {IS_FIRST: at == 0, IS_LAST: at == count - 1, IS_TERMINAL: (at == count - 1) & bool(terminal)}
-        self.take(Episode({**flags, **columns}, metadata or {}, name))
+        for part_name, part in zip(names, parts):
+            self.take(Episode(part, metadata or {}, part_name))
 
     def name_of_content(self, content: str) -> str:
         """The name of one more episode of a content, for `write_episode(id=...)`: the second is `CONTENT#2`, as in a push.

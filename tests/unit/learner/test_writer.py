@@ -624,6 +624,23 @@ class TestWholeEpisodes:
             to.write_episode(columns, terminal=False, id="mine")
         assert to.report().items_confirmed == 2 + 3 * 3
 
+    def test_parts_that_are_cut_off_have_names_of_their_own(self) -> None:
+        server = Server()
+        columns = {"observation": np.arange(8.0), "action": np.arange(8), "reward": np.ones(8)}
+        with writer(server, max_steps=3) as to:
+            to.write_episode(columns, terminal=True, id="mine")
+            for name in ("mine", "mine+2"):
+                with pytest.raises(ConfigError, match="this writer has an episode of that name"):
+                    to.write_episode(columns, terminal=True, id=name)
+        assert (to.report().episodes_pushed, len(server.contents())) == (3, 7)
+
+    def test_columns_of_different_lengths_are_refused_whole(self) -> None:
+        server = Server()
+        with writer(server, max_steps=3) as to:
+            with pytest.raises(InvalidEpisode, match="expected 8 rows"):
+                to.write_episode({"observation": np.arange(8.0), "action": np.arange(7)}, terminal=True)
+        assert not server.contents()
+
     @pytest.mark.parametrize(
         ("change", "options", "match"),
         [

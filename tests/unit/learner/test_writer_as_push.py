@@ -16,7 +16,7 @@ from rlds2reverb.push.plan import plan_push
 from rlds2reverb.push.run import Push
 from rlds2reverb.testing import MemoryTransport
 from tests.support import strategies
-from tests.support.learner.loops import write, write_as_loop, writer
+from tests.support.learner.loops import steps_of, write, write_as_loop, writer
 from tests.support.push.in_memory import Server, table_info
 from tests.support.raising import outcome_of
 
@@ -115,6 +115,41 @@ def test_so_are_those_of_whole_episodes(specs: Any, count: int, seed: int, view:
         assert type(account) is type(report)
     else:
         assert_same(ours, theirs)
+
+
+@settings(max_examples=30)
+@given(
+    strategies.column_specs(),
+    st.integers(0, 99),
+    st.sampled_from(["two_step", "episode", "transition"]),
+    st.booleans(),
+    st.integers(1, 9),
+)
+def test_whole_episodes_are_cut_as_those_of_single_steps(
+    specs: Any, seed: int, view: str, has_flags: bool, max_steps: int
+) -> None:
+    left_out = () if has_flags else FLAGS
+
+    def write_steps(to: Any, episode: Episode, _: str | None) -> None:
+        *steps, last = steps_of(episode, *left_out)
+        for step in steps:
+            to.append(step)
+        to.end_episode(last, terminal=bool(episode.columns["is_terminal"][-1]))
+
+    def write_whole(to: Any, episode: Episode, _: str | None) -> None:
+        columns = {path: column for path, column in episode.columns.items() if path not in left_out}
+        to.write_episode(columns, terminal=None if has_flags else bool(episode.columns["is_terminal"][-1]))
+
+    episodes = same_columns(specs, 3, seed)
+    tables, options = {"replay": view}, {"name": "loop", "max_steps": max_steps}
+    expected, report = written(episodes, tables, write_steps, **options)
+    parts, account = written(episodes, tables, write_whole, **options)
+    if isinstance(report, Rlds2ReverbError):
+        assert type(account) is type(report)
+        return
+    assert account.episodes_pushed == report.episodes_pushed == sum(-(-(len(e) - 1) // max_steps) for e in episodes)
+    # Only the names of the episodes differ, and with them the keys.
+    assert_same(*({name: dict(enumerate(items.values())) for name, items in t.items()} for t in (parts, expected)))
 
 
 @pytest.mark.parametrize("view", VIEWS)
