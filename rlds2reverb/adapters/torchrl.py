@@ -15,7 +15,7 @@ It needs PyTorch and tensordict; TorchRL itself only where its losses and traine
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
@@ -28,8 +28,11 @@ from rlds2reverb.adapters.ted import Transitions, flatten_valid, mark_ends, read
 from rlds2reverb.adapters.ted_writing import TrajectoryRecorder
 from rlds2reverb.client import Client
 from rlds2reverb.episode import Array
-from rlds2reverb.errors import ConfigError, InvalidEpisode, Rlds2ReverbError
+from rlds2reverb.errors import ConfigError, InvalidEpisode, Rlds2ReverbError, SourceError
 from rlds2reverb.extras import needing
+from rlds2reverb.formats.source import Source
+from rlds2reverb.formats.ted.memory import takes
+from rlds2reverb.formats.ted.read import open_tensordicts
 from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.joining import Batches
@@ -77,6 +80,21 @@ class Layout:
     def __post_init__(self) -> None:
         if self.layout not in LAYOUTS:
             raise ConfigError(f"TED: layout {self.layout!r}: expected one of {', '.join(LAYOUTS)}")
+
+
+def tensordict_source(data: TensorDictBase | Sequence[TensorDictBase], options: str = "") -> Source:
+    """TensorDicts in memory as a source, for `push`, `local`, `convert` and others. These take the object itself, too; this is for options.
+
+    Args:
+      data: steps [N], trajectories [N, T], or a list of trajectories [T] each, as docs/formats/ted.md says. They must not change while they are read.
+      options: as behind the "?" of `ted:PATH?OPTIONS`, such as "items=trajectories,done_means=terminal"; those about files are none.
+
+    Raises:
+      SourceError: `data` is none of these or may be read in several ways, a tensor is of a kind that cannot be read, or an option makes no sense.
+    """
+    if not takes(data):
+        raise SourceError(f"{type(data).__name__}: expected a TensorDict, or a list of them")
+    return open_tensordicts(data, options)
 
 
 def tensordict_of(batch: Batch, layout: Layout = Layout()) -> Any:
@@ -643,4 +661,4 @@ def _texts_of(path: str, leaf: Any, shape: tuple[int, ...]) -> Array:
     return flat.reshape(shape)
 
 
-__all__ = ["Layout", "TableReplayBuffer", "composite_of", "tensordict_of", "tensordicts"]
+__all__ = ["Layout", "TableReplayBuffer", "composite_of", "tensordict_of", "tensordict_source", "tensordicts"]

@@ -37,19 +37,20 @@ _MOST_ITEM_BYTES = 1 << 30
 _MOST_ROWS = 1 << 40
 
 
-def safe_loads(data: bytes, where: str, inert: Collection[str] = frozenset()) -> Any:
+def safe_loads(data: bytes, where: str, inert: Collection[str] = frozenset(), has_references: bool = False) -> Any:
     """The value of a pickle of any protocol. Arrays are read-only; bytes after the end are ignored, as by pickle.
 
     Args:
       data: the pickle.
       where: its name in messages.
       inert: "module.name" of classes whose objects, and of functions whose results, become `Inert`.
+      has_references: whether it may refer to things outside of it, each an `Inert` `PERSISTENT` then; torch's refer to their storages.
 
     Raises:
       SourceError: it is damaged, refers to anything but numpy's values and these classes, or to itself.
     """
     try:
-        return _finish(_Unpickler(data, frozenset(inert)).load())
+        return _finish(_Unpickler(data, frozenset(inert), has_references).load())
     except _Refused as refused:
         raise SourceError(f"{where}: refused: {refused}") from refused
     except _ERRORS as error:
@@ -78,6 +79,15 @@ class Inert:
         return f"<{self.class_name}, not loaded>"
 
 
+PERSISTENT = "persistent"
+
+
+class _Reference(Inert):
+    """What a pickle refers to by a name that its format gives a meaning."""
+
+    class_name = PERSISTENT
+
+
 class _Refused(Exception):
     """A pickle requests something that is not allowed."""
 
@@ -85,9 +95,9 @@ class _Refused(Exception):
 class _Unpickler(pickle.Unpickler):
     """Python's unpickler, which finds only `_ALLOWED` and the classes that the format names."""
 
-    def __init__(self, data: bytes, inert: frozenset[str]) -> None:
+    def __init__(self, data: bytes, inert: frozenset[str], has_references: bool) -> None:
         super().__init__(io.BytesIO(data), encoding="latin1")
-        self._inert = inert
+        self._inert, self._has_references = inert, has_references
         self._classes: dict[str, type[Inert]] = {}
 
     def find_class(self, module: str, name: str) -> Any:
@@ -103,8 +113,10 @@ class _Unpickler(pickle.Unpickler):
             self._classes[full_name] = type(name, (Inert,), {"class_name": full_name})
         return self._classes[full_name]
 
-    def persistent_load(self, _: Any) -> Any:
-        raise _Refused("the pickle refers to something outside of it")
+    def persistent_load(self, reference: Any) -> Any:
+        if not self._has_references:
+            raise _Refused("the pickle refers to something outside of it")
+        return _Reference(reference)
 
 
 class _Function:
@@ -324,7 +336,10 @@ def _rebuild(value: Any, child: Callable[[Any], Any]) -> Any:
     if kind in (list, tuple, set, frozenset):
         return kind(map(child, value))
     if kind in (dict, OrderedDict):
-        return kind((child(key), child(item)) for key, item in value.items())
+        items = kind((child(key), child(item)) for key, item in value.items())
+        if kind is OrderedDict and "_metadata" in vars(value):  # what torch's state dicts say of themselves
+            vars(items)["_metadata"] = child(vars(value)["_metadata"])
+        return items
     if isinstance(value, Inert):
         value.arguments, value.state = child(value.arguments), child(value.state)
         return value

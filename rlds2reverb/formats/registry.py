@@ -9,6 +9,7 @@ entry names functions of this module, each of which imports what it calls.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -471,10 +472,18 @@ def _read_rllib(text: str) -> Source:
     return open_rllib(text)
 
 
-def _read_ted(text: str) -> Source:
-    from rlds2reverb.formats.ted.read import open_ted
+def _read_ted(what: Any) -> Source:
+    from rlds2reverb.formats.ted.read import open_ted, open_tensordicts
 
-    return open_ted(text)
+    return open_ted(what) if isinstance(what, str) else open_tensordicts(what)
+
+
+def _takes_ted(thing: object) -> bool:
+    if "tensordict" not in sys.modules:  # whoever has a TensorDict has imported it
+        return False
+    from rlds2reverb.formats.ted.memory import takes
+
+    return takes(thing)
 
 
 def _read_npz(text: str) -> Source:
@@ -756,6 +765,9 @@ BUILT_IN: tuple[Format, ...] = (
                 ),
                 Form("ted:FILE.h5[?OPTIONS]", "a replay buffer that TorchRL dumped as HDF5"),
             ),
+            takes=_takes_ted,
+            objects="a `TensorDict`, or a list of them",
+            objects_are="TorchRL's steps or trajectories in memory",
             marks=("storage/storage_metadata.json", "checkpoint.h5"),
             file_marks=("*.h5", "*.hdf5"),
             recognises=partial(_has_layout, "ted"),

@@ -55,11 +55,17 @@ class Folder:
       batch: its batch shape.
       leaves: '/'-joined key -> values.
       others: key -> a value that is not a tensor, or a `PerRow` of them.
+      is_whole: all of its rows were recorded, although no metadata say how many were; a folder may have room for more.
+      time: the size of the batch that is named "time", by its number; None where none is.
+      stops: [n] the rows behind the ends of trajectories, ascending, where it is made of as many parts; None where keys say where they end.
     """
 
     batch: tuple[int, ...] = ()
     leaves: Mapping[str, Leaf] = field(default_factory=dict)
     others: Mapping[str, Any] = field(default_factory=dict)
+    is_whole: bool = False
+    time: int | None = None
+    stops: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -218,10 +224,11 @@ class RawFile:
 
     Args:
       stamp: of the file when it was first looked at.
+      begin: the byte of the file that counts as the first one.
     """
 
-    def __init__(self, path: Path, stamp: Stamp | None) -> None:
-        self.path, self.stamp = path, stamp
+    def __init__(self, path: Path, stamp: Stamp | None, begin: int = 0) -> None:
+        self.path, self.stamp, self._begin = path, stamp, begin
         self._lock = Lock()
         self._file: FileIO | None = None
         self._readers = 0
@@ -251,7 +258,7 @@ class RawFile:
             try:
                 if self._file is None:
                     self._file = FileIO(local_copy(self.path))
-                self._file.seek(start)
+                self._file.seek(self._begin + start)
                 while buffer and (count := self._file.readinto(buffer)):
                     buffer = buffer[count:]
             except (OSError, ValueError) as error:
@@ -261,7 +268,7 @@ class RawFile:
                     self._close()
         if buffer:
             check_unchanged(self.path, self.stamp)
-            end = start + into.nbytes
+            end = self._begin + start + into.nbytes
             raise SourceError(f"{self.path}: ends at byte {end - len(buffer):,}; expected at least {end:,} bytes")
 
     def _close(self) -> None:

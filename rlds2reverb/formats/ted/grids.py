@@ -63,13 +63,13 @@ def lay_out(
         )
     leaves, notices = _with_ends_of_dm_env(leaves, options)
     written = folder.batch[0] if length is None else min(length, folder.batch[0])
-    if length is None:
+    if length is None and not folder.is_whole:
         written = _written_rows(folder)
         if written < folder.batch[0]:
             notices.append(_unwritten(written, folder.batch[0]))
     is_single = len(folder.batch) == 1
     if is_single:
-        holds_trajectories, notice = _choose_in_one_dimension(name, leaves, written, options)
+        holds_trajectories, notice = _choose_in_one_dimension(name, folder, leaves, written, options)
         if holds_trajectories:
             folder, leaves = _spread_items(name, folder, leaves)
         rows, counted_items = written, holds_trajectories
@@ -85,7 +85,7 @@ def lay_out(
         grid = replace(grid, items_end=is_single or options.holds_trajectories is True)
         notices += padding
     else:
-        grid = _grid_of_steps(name, folder, rows, cursor)
+        grid = replace(_grid_of_steps(name, folder, rows, cursor), stops=folder.stops)
     return StorageLayout(folder, leaves, grid, counted_items, tuple(notices))
 
 
@@ -147,7 +147,7 @@ def unpack_atari(name: str, folder: Folder) -> tuple[Folder, int, dict[str, int]
 
 
 def _choose_in_one_dimension(
-    name: str, leaves: Mapping[str, Leaf], written: int, options: TedOptions
+    name: str, folder: Folder, leaves: Mapping[str, Leaf], written: int, options: TedOptions
 ) -> tuple[bool, Notice | None]:
     """Whether each of the N items of a batch [N] is a trajectory [T, ...], and a notice where `next` has decided that.
 
@@ -156,6 +156,8 @@ def _choose_in_one_dimension(
     """
     if options.holds_trajectories is not None:
         return options.holds_trajectories, None
+    if folder.time == 0 or folder.stops is not None:
+        return False, None
     steps = _common_steps(leaves)
     if steps < 2 or not written or options.trajectories == ROWS:
         return False, None
@@ -195,6 +197,8 @@ def _choose_in_more_dimensions(
     if options.holds_trajectories is not None:
         return options.holds_trajectories, None
     batch = folder.batch
+    if folder.time in (0, len(batch) - 1):
+        return folder.time != 0, None
     items, columns = (written * math.prod(batch[1:-1]), batch[-1]), (written, math.prod(batch[1:]))
     by_item, by_row = _next_goes_on(leaves, items, 1, len(batch)), _next_goes_on(leaves, columns, 0, len(batch))
     if by_item != by_row:

@@ -36,8 +36,17 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.files import read_object
 from rlds2reverb.formats.agreement import MOST, SPEC_OPTIONS
 from rlds2reverb.formats.buckets import canonical
-from rlds2reverb.formats.options import Parse, one_of, whole_number, words
-from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, parse_source_name, read_each
+from rlds2reverb.formats.options import Parse, one_of, read_options, whole_number, words
+from rlds2reverb.formats.recordings import (
+    CHOICES,
+    BrokenEpisode,
+    EpisodeChoice,
+    Recording,
+    Recordings,
+    SourceRequest,
+    parse_source_name,
+    read_each,
+)
 from rlds2reverb.formats.rows import (
     LAST_STEPS,
     MARK,
@@ -50,7 +59,8 @@ from rlds2reverb.formats.rows import (
     zero_row,
 )
 from rlds2reverb.formats.source import About, Source
-from rlds2reverb.formats.ted.folders import META, as_metadata, leaf_of, read_folder, read_pytree
+from rlds2reverb.formats.ted import memory
+from rlds2reverb.formats.ted.folders import META, Folder, as_metadata, leaf_of, read_folder, read_pytree
 from rlds2reverb.formats.ted.grids import is_of_atari, lay_out, unpack_atari
 from rlds2reverb.formats.ted.h5 import H5Trajectories
 from rlds2reverb.formats.ted.keys import CHECK, DROP, KEEP, LAST, NEXT, TedOptions, last_part, rename_keys
@@ -112,9 +122,7 @@ def open_ted(text: str) -> Source:
       SourceError: there is no such file or folder, it is damaged or not TorchRL's, or an option makes no sense.
     """
     request = parse_source_name("ted", text, _OPTIONS)
-    name, chosen = request.name, request.rename_options(_FIELDS)
-    names = {key: chosen.pop(option) for option, key in _NAMED.items() if option in chosen}
-    options = TedOptions(**chosen, names=names)
+    name, options = request.name, _ted_options(request)
     root = request.files.pin(request.path)
     places = _find_buffers(root)
     for _, writer_folder in places:  # they lie beside a storage that is named itself, and belong to the dataset
@@ -136,6 +144,40 @@ def open_ted(text: str) -> Source:
     dataset = "" if options.buffer is None else canonical(places[0][0])
     about = abouts[0] if abouts and all(other == abouts[0] for other in abouts) else About()
     return request.make_source(TedRecordings(name, buffers, options, about), dataset)
+
+
+_IN_MEMORY = {
+    option: parse for option, parse in _OPTIONS.items() if option not in ("buffer", "priorities", *SPEC_OPTIONS)
+}
+
+
+def open_tensordicts(data: Any, options: str = "") -> Source:
+    """Opens TensorDicts in memory (`memory`).
+
+    Args:
+      options: as behind the "?" of a name, "items=trajectories"; those that are about files are none.
+
+    Raises:
+      SourceError: it may be read in several ways, has a tensor of a kind that cannot be read, or an option makes no sense.
+    """
+    name = "a TensorDict" if memory.is_tensordict(data) else "a list of TensorDicts"
+    chosen = read_options(name, options, {**_IN_MEMORY, **CHOICES})
+    request = SourceRequest(name, "", chosen, EpisodeChoice.take_from(chosen))
+    folder, reading = memory.folder_of(data), _ted_options(request)
+    try:
+        buffer = _lay_out_buffer(name, "in memory", folder, None, {}, reading, None)
+        return request.make_source(TedRecordings(name, [buffer], reading))
+    except SourceError as error:
+        if options:
+            raise
+        how = "options of a TensorDict are given by rlds2reverb.adapters.torchrl.tensordict_source(data, OPTIONS)"
+        raise SourceError(f"{error}; {how}") from error
+
+
+def _ted_options(request: SourceRequest) -> TedOptions:
+    chosen = request.rename_options(_FIELDS)
+    names = {key: chosen.pop(option) for option, key in _NAMED.items() if option in chosen}
+    return TedOptions(**chosen, names=names)
 
 
 _STORAGE, _WRITER = "storage", "writer"
@@ -204,6 +246,19 @@ def _open_buffer(
         writer = read_object(writer_folder / "metadata.json", "TorchRL's description of a writer")
     if is_of_atari(folder):
         folder, about["len"], writer = unpack_atari(name, folder)
+    return _lay_out_buffer(name, str(storage), folder, about.get("len"), writer, options, priorities)
+
+
+def _lay_out_buffer(
+    name: str,
+    where: str,
+    folder: Folder,
+    length: int | None,
+    writer: Mapping[str, Any],
+    options: TedOptions,
+    priorities: Priorities | None,
+) -> Trajectories:
+    """The trajectories of a storage. `length` is of `lay_out`, `writer` what the writer beside it says of itself."""
     leaves = rename_keys(name, folder.leaves, options.names)
     if priorities is not None and PRIORITY in leaves:
         raise SourceError(
@@ -211,19 +266,19 @@ def _open_buffer(
         )
     if is_flat(folder):
         _refuse_for_compact(name, options)
-        return FlatTrajectories(name, folder, leaves, about.get("len"), options, priorities)
+        return FlatTrajectories(name, folder, leaves, length, options, priorities)
     if not folder.batch:
         raise SourceError(
-            f"{name}: {storage}: a TensorDict without a batch size; expected one of [steps] or [batch, time]"
+            f"{name}: {where}: a TensorDict without a batch size; expected one of [steps] or [batch, time]"
         )
     if "rank_key" in writer and options.trajectories != "rows":
         raise SourceError(
             f"{name}: written by a TensorDictMaxValueWriter, so its steps stand in no order; trajectories=rows makes each an episode"
         )
-    # The cursor says which row of a full ring is the oldest; without it, rows are taken in the order of the file.
+    # The cursor says which row of a full ring is the oldest; without it, rows are taken in their own order.
     cursor = writer.get("cursor") if options.cursor is None else options.cursor
     cursor = cursor if type(cursor) is int and cursor >= 0 else None
-    layout = lay_out(name, folder, leaves, about.get("len"), cursor, options)
+    layout = lay_out(name, folder, leaves, length, cursor, options)
     grid, written = layout.grid, writer.get("write_count", 0)
     leaves = dict(layout.leaves)
     if priorities is not None:

@@ -253,6 +253,7 @@ class StorageGrid:
       held: allocated rows; allocated columns where time is last.
       dims: number of leading sizes of a leaf that rows and columns make.
       items_end: whether a trajectory ends with its column where nothing else says so.
+      stops: of `Folder`.
     """
 
     columns: int
@@ -263,6 +264,7 @@ class StorageGrid:
     held: int = 0
     dims: int = 1
     items_end: bool = False
+    stops: Array | None = None
 
     def steps_of(self, leaf: Leaf) -> Array | FileArray:
         """A leaf as [held * columns, ...], or [columns * rows, ...] where time is last."""
@@ -446,7 +448,11 @@ class RingTrajectories(_FileTrajectories):
         if options.trajectories == ROWS:
             return cut_each_row(grid.columns, grid.valid), []
         returning: list[Notice] = []
-        if self.id_key:
+        if grid.stops is not None:
+            ends = np.zeros((grid.columns, grid.rows), bool)
+            ends[0, grid.stops - 1] = True
+            bounds = cut_at_ends(ends)
+        elif self.id_key:
             ids = grid.all(self._steps(self.id_key))
             check_ids(self._name, self.id_key, ids.shape[2:])
             ids = ids.reshape(ids.shape[:2])
