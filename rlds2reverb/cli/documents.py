@@ -77,6 +77,16 @@ class Findings(Struct):
     notices: tuple[Notice, ...]
 
 
+class Datasets(Struct):
+    """The datasets in a folder of a bucket.
+
+    Attributes:
+      datasets: the names by which they are opened.
+    """
+
+    datasets: list[str]
+
+
 class Shard(Struct):
     """A shard of a dataset.
 
@@ -417,8 +427,16 @@ DOCUMENTS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "demo": ("The accounts of the two pushes, and a sample.", (Demo, Failed)),
     "index": ("The indexes of the shards.", (Indexed, Failed)),
     "inspect": (
-        "What is in a dataset, and which table it needs; with --against how two datasets differ.",
-        (OneTable, Inspection, "rlds2reverb.look.comparison:Comparison", Failed),
+        "What is in a dataset, and which table it needs; with --against how two datasets differ. Of a folder in a bucket, and of Minari's place of "
+        "datasets, which there are.",
+        (
+            OneTable,
+            Inspection,
+            "rlds2reverb.look.comparison:Comparison",
+            Datasets,
+            "rlds2reverb.formats.minari.listing:MinariList",
+            Failed,
+        ),
     ),
     "journal": ("Who has done what to the tables.", ("rlds2reverb.cli.journal:Journal", Failed)),
     "migrate": (
@@ -493,6 +511,10 @@ def _schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     return msgspec.json.schema(hint)
 
 
+_ACCOUNTS = ("PushReport", "ConvertReport", "MinariList")
+"""What is printed although the command fails, of what there was until then."""
+
+
 def _object(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     """The schema of a class, with the meanings of its members."""
     properties: dict[str, Any] = {}
@@ -502,7 +524,7 @@ def _object(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         properties[name] = {**schema, **({"description": meaning} if meaning else {})}
         if UnsetType not in get_args(hint) and name in getattr(kind, "__required_keys__", (name,)):
             required.append(name)
-    if kind in (PushReport, ConvertReport):
+    if kind.__name__ in _ACCOUNTS:
         properties["error"] = {**_schema(Error, definitions), "description": "What stopped it; only then."}
     return {
         "type": "object",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from rlds2reverb.cli.options import (
     with_options,
 )
 from rlds2reverb.cli.sections import Command
-from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.errors import ConfigError, SourceError, StorageError
 from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.files import check_can_be_replaced
 from rlds2reverb.formats.mix import NamedSource
@@ -60,11 +59,12 @@ from rlds2reverb.look.accounts import (
 from rlds2reverb.numbers.forms import check_form, form_of
 from rlds2reverb.prepare.findings import Findings
 from rlds2reverb.prepare.options import EpisodeOptions
-from rlds2reverb.text import counted, on_command_line, visible
+from rlds2reverb.text import counted, on_command_line, size, visible
 from rlds2reverb.views import shorten_view
 from rlds2reverb.views.base import spell_view
 
 if TYPE_CHECKING:
+    from rlds2reverb.formats.minari.listing import ListRequest
     from rlds2reverb.look.comparison import Comparison
     from rlds2reverb.views.base import View
 
@@ -170,14 +170,14 @@ def command(
 
     With --against the differences of two datasets are shown, the largest first.
 
-    A folder of a bucket, such as gs://BUCKET/FOLDER, is listed: the names of the datasets in it. `minari:` lists Minari's datasets on this machine,
-    and those at $MINARI_REMOTE if that is a bucket.
+    A folder of a bucket, such as gs://BUCKET/FOLDER, is listed: the names of the datasets in it. `minari:` lists Minari's datasets on this machine
+    and at $MINARI_REMOTE, `minari:D4RL/` those of a namespace, `minari:hf://farama-minari` those of a remote place.
     """
     if is_url(source):
         _print_datasets(source, as_json)
         return
-    if source == "minari:":
-        _print_minari(as_json)
+    if (request := _list_request(source)) is not None:
+        _print_minari(request, as_json)
         return
     if server_config:
         if as_json:
@@ -284,6 +284,7 @@ def _choose_statistics(
 
 
 def _print_datasets(folder: str, as_json: bool) -> None:
+    from rlds2reverb.cli.documents import Datasets
     from rlds2reverb.formats.buckets import path_of
 
     try:
@@ -291,31 +292,67 @@ def _print_datasets(folder: str, as_json: bool) -> None:
     except OSError as error:
         raise SourceError(f"{folder}: {error.strerror}") from error
     if as_json:
-        output.print_json({"datasets": names})
+        output.print_json(Datasets(names))
         return
     for name in names:
         click.echo(name)
     output.talk(f"{folder}: {counted(len(names), 'dataset')}; inspect one by its name")
 
 
-def _print_minari(as_json: bool) -> None:
-    from rlds2reverb.formats.minari.dataset import REMOTE_VARIABLE, datasets_root, list_ids, remote_folder
+def _list_request(source: str) -> ListRequest | None:
+    """Which of Minari's datasets are to be listed; None where the source is a dataset."""
+    scheme, _, text = source.partition(":")
+    if scheme != "minari":
+        return None
+    from rlds2reverb.formats.minari.listing import ListRequest
 
-    root, remote = datasets_root(), os.environ.get(REMOTE_VARIABLE)
-    ids, failure = {name: str(root) for name in list_ids(root)}, ""
-    if remote:
+    return ListRequest.of(text)
+
+
+def _print_minari(request: ListRequest, as_json: bool) -> None:
+    from rlds2reverb.formats.minari.listing import MinariList, hint_at_remote, list_at, list_local
+
+    listed = [] if request.local is None else list(list_local(request.local, request.prefix))
+    here, failure = len(listed), None
+    if request.remote:
         try:
-            ids = dict.fromkeys(list_ids(remote_folder(remote)), remote) | ids
-        except SourceError as error:  # what is here is listed all the same
-            failure = str(error)
+            listed += list_at(request.remote, request.prefix)
+        except (SourceError, StorageError) as error:  # what is here is listed all the same
+            failure = error
+    names = list(map(request.name_of, listed))
     if as_json:
-        output.print_json({"datasets": [f"minari:{name}" for name in sorted(ids)]})
+        output.print_json(MinariList(names, listed))
     else:
-        for name in sorted(ids):
-            click.echo(f"minari:{name}" + ("" if ids[name] == str(root) else f"  # at {remote}"))
-    output.talk(f"{root}: {counted(list(ids.values()).count(str(root)), 'dataset')}; inspect one by its name")
-    if failure:
-        raise SourceError(f"${REMOTE_VARIABLE}: {failure}")
+        rows: list[list[output.Part]] = (
+            [["dataset", "episodes", "steps", "size", "Minari", "authors", "place"]] if listed else []
+        )
+        for name, dataset in zip(names, listed):
+            counts = ["-" if count is None else f"{count:,}" for count in (dataset.episodes, dataset.steps)]
+            told = visible(", ".join(dataset.authors)) or "-"
+            rows.append(
+                [
+                    (visible(name), "name"),
+                    *counts,
+                    size(dataset.bytes),
+                    visible(dataset.minari_version) or "-",
+                    told,
+                    visible(dataset.place),
+                ]
+            )
+        output.print_columns(rows, has_heads=True)
+    for name, dataset in zip(names, listed):
+        if dataset.problem:
+            output.talk(f"{name}: {dataset.problem}")
+    if request.local is not None:
+        output.talk(
+            f"{request.local}: {counted(here, 'dataset')}; {'inspect one by its name' if listed else hint_at_remote()}"
+        )
+    if request.remote and failure is None:
+        output.talk(
+            f"{request.remote}: {counted(len(listed) - here, 'dataset')}, {size(sum(dataset.bytes for dataset in listed[here:]))}"
+        )
+    if failure is not None:
+        raise failure
 
 
 def inspect_dataset(

@@ -7,8 +7,7 @@ folder first and deleted with it, or moved back if the rename did not happen.
 Of a dataset in a bucket that folder is in this machine's cache. When the dataset is whole its files are uploaded, last the one without which
 no reader takes the rest for a dataset.
 
-One writer per place: a file lock, which the system releases however the process ends. The lock belongs to the process, so forked
-children do not hold it. It cannot separate two conversions in one process; a set in this module does.
+One writer per place: a lock on a file (`rlds2reverb.locks`).
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ import os
 import secrets
 import shutil
 import socket
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -32,7 +29,7 @@ from typing import Any
 import xxhash
 
 from rlds2reverb.conversion.guarding import is_there, list_files, matches_mark
-from rlds2reverb.errors import ConfigError, StorageError, WriteError
+from rlds2reverb.errors import ConfigError, StorageError
 from rlds2reverb.files import (
     append_whole,
     cache_folder,
@@ -41,77 +38,12 @@ from rlds2reverb.files import (
     sync,
     write_error,
     write_json,
-    writing,
 )
 from rlds2reverb.formats.buckets import BucketPath
 from rlds2reverb.formats.destination import Destination
+from rlds2reverb.locks import lock_file
 from rlds2reverb.text import shortened, visible
 from rlds2reverb.versions import FormatVersion, program_version
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    with suppress(ImportError):  # Windows lacks it, which tests play elsewhere
-        import fcntl
-
-_HELD: set[tuple[int, int, int]] = set()
-"""(process, device, inode) of each locked file. Nothing else here may open such a file: closing it drops the lock."""
-
-_CHANGING = threading.Lock()
-_HELD_BY_ANOTHER = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
-
-
-@contextmanager
-def lock_file(path: Path) -> Iterator[bool]:
-    """Locks a file, which is created if absent; yields False if it is already locked. Its contents are ignored.
-
-    Raises:
-      WriteError: the file cannot be created, or its file system does not support locks.
-    """
-    with _CHANGING:
-        descriptor = None if path.exists() and _key(path.stat()) in _HELD else _open_locked(path)
-        if descriptor is not None:
-            key = _key(os.fstat(descriptor))
-            _HELD.add(key)
-    if descriptor is None:
-        yield False
-        return
-    try:
-        try:  # the previous holder of the lock may have removed the file
-            is_still_there = os.path.samestat(os.fstat(descriptor), path.stat())
-        except FileNotFoundError:
-            is_still_there = False
-        yield is_still_there
-    finally:
-        with _CHANGING:
-            os.close(descriptor)
-            _HELD.discard(key)
-
-
-def _open_locked(path: Path) -> int | None:
-    """The descriptor of the locked file; None if another process holds the lock."""
-    with writing(path, "make room there, remove what is in its place, or convert into another folder"):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        if sys.platform == "win32":
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        if error.errno in _HELD_BY_ANOTHER:
-            return None
-        raise WriteError(
-            f"{path}: cannot be locked: {error.strerror}. A lock keeps two conversions out of one folder, and this file system gives none; "
-            "convert into a folder of another file system, such as a local disk, and copy the dataset from there",
-            error.errno,
-        ) from error
-    return descriptor
-
-
-def _key(status: os.stat_result) -> tuple[int, int, int]:
-    return os.getpid(), status.st_dev, status.st_ino
-
 
 Saved = dict[str, Any]
 

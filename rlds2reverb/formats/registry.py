@@ -654,7 +654,10 @@ BUILT_IN: tuple[Format, ...] = (
         Reading(
             _read_minari,
             forms=(
-                Form("minari:ID[?OPTIONS]", "a dataset of Minari on this machine, below `$MINARI_DATASETS_PATH`"),
+                Form(
+                    "minari:ID[?OPTIONS]", "a dataset of Minari below `$MINARI_DATASETS_PATH`, else at `$MINARI_REMOTE`"
+                ),
+                Form("minari:hf://ORG/ID[?OPTIONS]", "a dataset of Minari on the Hugging Face hub, by its full name"),
                 Form("minari:/path/to/dataset[?OPTIONS]", "a folder of Minari's, or the folder `data` in it"),
             ),
             marks=("data/main_data.hdf5", "data/metadata.json", "main_data.hdf5"),

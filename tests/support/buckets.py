@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 KEYS = {"AWS_ACCESS_KEY_ID": "some-key", "AWS_SECRET_ACCESS_KEY": "some-secret", "AWS_REGION": "us-east-1"}
 """Environment variables of credentials that moto takes."""
@@ -210,6 +210,9 @@ def proxy(upstream: str) -> Iterator[Faults]:
         yield faults
 
 
+LARGE = 1000
+"""Most bytes of a file that the hub keeps itself."""
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -217,22 +220,29 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 def hub(folder: Path, repo: str) -> Iterator[str]:
     """A hub with the files of a folder as a dataset's only revision; large files are redirected to another address. Yields its address.
 
-    Source of the answers' forms: huggingface_hub 2.4, hf_api.py (`repo_info`, `get_paths_info`, `list_repo_tree`).
+    Source of the answers' forms: huggingface_hub 2.4, hf_api.py (`repo_info`, `get_paths_info`, `list_repo_tree`, `list_datasets`).
     """
+    organisation = repo.partition("/")[0]
 
     def about(path: Path) -> dict[str, Any]:
         name = path.relative_to(folder).as_posix()
         if path.is_dir():
             return {"type": "directory", "oid": "0" * 40, "size": 0, "path": name}
-        oid = hashlib.sha1(path.read_bytes()).hexdigest()
-        return {"type": "file", "oid": oid, "size": path.stat().st_size, "path": name}
+        data = path.read_bytes()
+        told = {"type": "file", "oid": hashlib.sha1(data).hexdigest(), "size": len(data), "path": name}
+        if len(data) > LARGE:
+            told["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
+        return told
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            path = unquote(urlsplit(self.path).path)
-            if found := re.fullmatch(rf"/api/datasets/{repo}(/revision/(?P<revision>[^/]+))?", path):
+            path, query = unquote(urlsplit(self.path).path), parse_qs(urlsplit(self.path).query)
+            if path == "/api/datasets":
+                is_asked = query.get("author") == [organisation]
+                self._json([{"id": repo, "sha": COMMIT, "private": False, "tags": []}] if is_asked else [])
+            elif found := re.fullmatch(rf"/api/datasets/{repo}(/revision/(?P<revision>[^/]+))?", path):
                 if found["revision"] in (None, "main", COMMIT):
                     self._json(
                         {
@@ -250,10 +260,11 @@ def hub(folder: Path, repo: str) -> Iterator[str]:
             elif found := re.fullmatch(rf"/api/datasets/{repo}/tree/{COMMIT}(/(?P<path>.*))?", path):
                 below = folder / (found["path"] or "")
                 if below.is_dir():
-                    self._json([about(child) for child in sorted(below.iterdir())])
+                    is_deep = query.get("recursive", [""])[0].lower() == "true"
+                    self._json([about(child) for child in sorted(below.rglob("*") if is_deep else below.iterdir())])
                 else:
                     self._json({"error": "not found"}, 404, {"X-Error-Code": "EntryNotFound"})
-            elif found := re.fullmatch(rf"/datasets/{repo}/resolve/{COMMIT}/(?P<path>.*)", path):
+            elif found := re.fullmatch(rf"/datasets/{repo}/resolve/(main|{COMMIT})/(?P<path>.*)", path):
                 self._file(folder / found["path"], path)
             elif found := re.fullmatch(r"/elsewhere/(?P<path>.*)", path):
                 self._file(folder / found["path"], "")
@@ -261,8 +272,6 @@ def hub(folder: Path, repo: str) -> Iterator[str]:
                 self._json({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
 
         def do_POST(self) -> None:
-            from urllib.parse import parse_qs
-
             body = self.rfile.read(int(self.headers["content-length"]))
             wanted = json.loads(body)["paths"] if body[:1] == b"{" else parse_qs(body.decode())["paths"]
             self._json([about(folder / one) for one in wanted if (folder / one).exists()])
@@ -271,22 +280,26 @@ def hub(folder: Path, repo: str) -> Iterator[str]:
             if not path.is_file():
                 self._json({"error": "not found"}, 404, {"X-Error-Code": "EntryNotFound"})
                 return
-            if asked and path.stat().st_size > 1000:
+            if asked and path.stat().st_size > LARGE:
                 where = (
                     f"http://{self.headers['host']}/elsewhere/{path.relative_to(folder).as_posix()}?Signature=secret"
                 )
                 self._json({}, 302, {"Location": where})
                 return
-            data = path.read_bytes()
+            size = path.stat().st_size
             bounds = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range") or "")
-            start, stop = (int(bounds[1]), int(bounds[2]) + 1) if bounds else (0, len(data))
-            part = data[start:stop]
+            start, stop = (int(bounds[1]), int(bounds[2]) + 1) if bounds else (0, size)
+            with path.open("rb") as file:
+                file.seek(start)
+                part = file.read(stop - start)
             self.send_response_only(206 if bounds else 200)
-            self.send_header("Content-Range", f"bytes {start}-{start + len(part) - 1}/{len(data)}")
+            self.send_header("Content-Range", f"bytes {start}-{start + len(part) - 1}/{size}")
             self.send_header("Content-Length", str(len(part)))
-            self.send_header("ETag", f'"{hashlib.sha1(data).hexdigest()}"')
+            self.send_header("ETag", f'"{hashlib.sha1(str(path).encode()).hexdigest()}"')
+            self.send_header("X-Repo-Commit", COMMIT)
             self.end_headers()
-            self.wfile.write(part)
+            if self.command != "HEAD":
+                self.wfile.write(part)
 
         def _json(self, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
             data = json.dumps(value).encode()
@@ -298,7 +311,10 @@ def hub(folder: Path, repo: str) -> Iterator[str]:
             }.items():
                 self.send_header(key, text)
             self.end_headers()
-            self.wfile.write(data)
+            if self.command != "HEAD":
+                self.wfile.write(data)
+
+        do_HEAD = do_GET
 
         def log_message(self, *_: Any) -> None:
             pass

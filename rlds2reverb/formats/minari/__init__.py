@@ -5,7 +5,9 @@
 | `read` | stored columns as rows of RLDS; HDF5 of all of Minari's generations, Arrow and Parquet |
 | `write` | episodes as HDF5 of Minari 0.5.4 |
 | `storage` | the stored columns of an episode, by its number |
-| `dataset` | places and metadata of datasets |
+| `dataset` | ids, folders and metadata of datasets |
+| `remote` | datasets that are not on this machine: names, lists, downloads |
+| `listing` | which datasets there are |
 | `spaces` | the JSON of Gymnasium's spaces, and their leaves |
 
 Importing this package alone loads nothing.

@@ -39,9 +39,10 @@ from rlds2reverb.formats.agreement import (
     promote,
     spread,
 )
-from rlds2reverb.formats.buckets import path_of
+from rlds2reverb.formats.buckets import canonical, path_of
 from rlds2reverb.formats.features import Features, gathered, left_out_notices
 from rlds2reverb.formats.minari.dataset import HDF5, MinariFacts, data_folder, read_facts
+from rlds2reverb.formats.minari.remote import version_behind
 from rlds2reverb.formats.minari.spaces import Leaf
 from rlds2reverb.formats.minari.storage import (
     ACTIONS,
@@ -57,7 +58,7 @@ from rlds2reverb.formats.minari.storage import (
     Stored,
     StoredEpisode,
 )
-from rlds2reverb.formats.options import Parse, one_of
+from rlds2reverb.formats.options import Parse, one_of, some_text
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, parse_source_name, read_each
 from rlds2reverb.formats.rows import exactly, steps, unread_of
 from rlds2reverb.formats.source import About, Source
@@ -84,7 +85,7 @@ _EPISODE_COUNT = "episode_count"
 _OPTIONS: dict[str, Parse] = {
     "infos": one_of(keep=True, drop=False),
     "spaces": one_of(declared=False, stored=True),
-    "remote": str,
+    "remote": some_text,
     **SPEC_OPTIONS,
 }
 
@@ -99,7 +100,7 @@ class MinariOptions:
 def folder_of(text: str) -> Path:
     """The folder `data` of the dataset named after "minari:"; raises `SourceError` if there is none."""
     request = parse_source_name("minari", text, _OPTIONS)
-    return data_folder(request.text, request.options.get("remote"))
+    return data_folder(request.text, request.options.get("remote"), fetches=False)
 
 
 def open_minari(text: str) -> Source:
@@ -112,10 +113,14 @@ def open_minari(text: str) -> Source:
     chosen = request.rename_options({"infos": "others", "spaces": "stored_spaces"})
     folder = data_folder(request.text, chosen.pop("remote", None))
     options = MinariOptions(**chosen)
+    # The newest version of an id without one: the source is named by it, so that a later version is another source.
+    name, head = request.name, len("minari:") + len(request.place)
+    if version := version_behind(request.text, folder.parent.name):
+        name = f"{name[:head]}{version}{name[head:]}"
     # Whoever names a link means where it leads; a link that lies in a dataset's folder may not lead out of it.
-    is_named = str(folder) == str(path_of(request.text)) and folder.is_symlink()
+    is_named = folder.is_symlink() and str(folder) == str(path_of(request.text))
     files = request.files.pin(folder, boundary=None if is_named else folder.parent)
-    return request.make_source(MinariRecordings(files, request.name, options))
+    return request.make_source(MinariRecordings(files, name, options), canonical(folder) if version else "")
 
 
 class MinariRecordings(Recordings):

@@ -16,7 +16,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats import hdf5
 from rlds2reverb.formats.arrow import read_arrow, read_parquet
-from rlds2reverb.formats.minari.dataset import MAIN_FILE, METADATA_FILE, PARQUET, MinariFacts, read_json
+from rlds2reverb.formats.minari.dataset import PARQUET, MinariFacts, read_json
+from rlds2reverb.formats.minari.remote import MAIN_FILE, METADATA_FILE
 from rlds2reverb.formats.minari.spaces import TEXT, Leaf
 from rlds2reverb.formats.recordings import BrokenEpisode, refuse_broken
 from rlds2reverb.formats.rows import scalars

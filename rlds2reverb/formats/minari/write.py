@@ -63,8 +63,6 @@ from rlds2reverb.formats.features import is_no_seed
 from rlds2reverb.formats.hdf5 import Output
 from rlds2reverb.formats.minari import LOSSES
 from rlds2reverb.formats.minari.dataset import (
-    MAIN_FILE,
-    METADATA_FILE,
     PEOPLE,
     SAID_ANEW,
     data_folder,
@@ -73,6 +71,7 @@ from rlds2reverb.formats.minari.dataset import (
     people_of,
     read_json,
 )
+from rlds2reverb.formats.minari.remote import MAIN_FILE, METADATA_FILE
 from rlds2reverb.formats.minari.spaces import Members, Texts, is_held, parse_members, space_of, still_holds
 from rlds2reverb.formats.options import Parse, at_least_one, escape_text, read_path_and_options, some_text, words
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row

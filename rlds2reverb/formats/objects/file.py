@@ -37,13 +37,14 @@ Fetch = Callable[[int, int], memoryview]
 class Entry:
     """An object: its size in bytes, the second of its last change, and its ETag, "" where the service gives none.
 
-    `blob` tells the contents of a file on the hub from others, where there is no time of a change.
+    `blob` tells the contents of a file on the hub from others, where there is no time of a change; `sha256` is the digest of a large one's.
     """
 
     size: int
     seconds: int
     etag: str
     blob: str = ""
+    sha256: str = ""
 
     @property
     def match(self) -> str:

@@ -42,7 +42,15 @@ class Hub(Bucket):
             f"{self._url}: the hub is only read; write into a folder here, and upload that: hf upload {self._repo} FOLDER --repo-type dataset"
         )
 
-    walk = upload = upload_bytes = remove = _refuse
+    upload = upload_bytes = remove = _refuse
+
+    def walk(self, key: str) -> dict[str, Entry]:
+        tree = self._list_tree(key, recursive=True)
+        return {
+            about.path: _read_entry(f"{self._url}/{about.path}", about)
+            for about in sorted(tree, key=lambda about: str(about.path))
+            if hasattr(about, "size")
+        }
 
     def _key(self, key: str) -> str:
         return f"datasets/{self._repo}/resolve/{self._commit}/{key}"
@@ -57,22 +65,40 @@ class Hub(Bucket):
         return next((_read_entry(where, about) for about in files if hasattr(about, "size")), None)
 
     def _list(self, key: str) -> tuple[dict[str, Entry], list[str]]:
-        where = f"{self._url}/{key}"
-
-        def list_tree(api: Any) -> list[Any]:
-            tree = api.list_repo_tree(self._repo, key or None, repo_type="dataset", revision=self._commit)
-            return list(self._bounds.limit(where, tree))
-
-        try:
-            tree = _ask_hub(where, self._bounds, list_tree)
-        except FileNotFoundError:
-            return {}, []
+        tree = self._list_tree(key)
         objects = {
             posixpath.basename(about.path): _read_entry(f"{self._url}/{about.path}", about)
             for about in tree
             if hasattr(about, "size")
         }
         return objects, [posixpath.basename(about.path) for about in tree if not hasattr(about, "size")]
+
+    def _list_tree(self, key: str, **options: Any) -> list[Any]:
+        """What the hub says of files and folders in a folder; [] if there is none."""
+        where = f"{self._url}/{key}"
+
+        def list_tree(api: Any) -> list[Any]:
+            tree = api.list_repo_tree(self._repo, key or None, repo_type="dataset", revision=self._commit, **options)
+            return list(self._bounds.limit(where, tree))
+
+        try:
+            return _ask_hub(where, self._bounds, list_tree)
+        except FileNotFoundError:
+            return []
+
+
+def list_repositories(organisation: str, bounds: Bounds = Bounds()) -> list[str]:
+    """The names of the datasets of an organisation, or a person, on the hub: "ORGANISATION/NAME"; [] for an unknown one.
+
+    Raises:
+      StorageError: the hub does not answer.
+    """
+    where = f"hf://datasets/{organisation}"
+    return _ask_hub(
+        where,
+        bounds,
+        lambda api: [about.id for about in bounds.limit(where, api.list_datasets(author=organisation))],
+    )
 
 
 def _read_entry(where: str, about: Any) -> Entry:
@@ -81,7 +107,9 @@ def _read_entry(where: str, about: Any) -> Entry:
         raise StorageError(
             f"{where}: the hub says that its size is {shortened(repr(about.size))}; expected a whole number of bytes: check HF_ENDPOINT, and try again"
         )
-    return Entry(about.size, 0, "", str(about.blob_id or ""))  # of a commit, so that it cannot change
+    large = getattr(about, "lfs", None)
+    digest = str(getattr(large, "sha256", None) or "")
+    return Entry(about.size, 0, "", str(about.blob_id or ""), digest)  # of a commit, so that it cannot change
 
 
 def _ask_hub(where: str, bounds: Bounds, ask: Callable[[Any], T]) -> T:

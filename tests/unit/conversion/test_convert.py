@@ -30,6 +30,7 @@ from rlds2reverb.errors import ConfigError, ConversionError, InvalidEpisode, Sou
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import LAST_ROW, Content, Destination, Encode, Loss, made_flags, unchanged
 from rlds2reverb.formats.tfds.write import TfdsDestination
+from rlds2reverb.locks import lock_file
 from rlds2reverb.prepare.progress import Progress
 from tests.contract.destination_cases import data
 from tests.contract.test_destinations import Stopping
@@ -229,9 +230,9 @@ def test_a_lock_whose_file_was_removed_is_none(tmp_path: Path, monkeypatch: pyte
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", opened_and_removed)
-        with place.lock_file(path) as is_ours:
+        with lock_file(path) as is_ours:
             assert not is_ours
-    with place.lock_file(path) as is_ours:
+    with lock_file(path) as is_ours:
         assert is_ours
 
 
@@ -258,7 +259,7 @@ def test_a_lock_of_another_process_holds_until_that_ends(name: str, episodes: li
 def test_what_a_process_forks_holds_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     reader, writer = os.pipe()
-    with place.lock_file(path) as is_ours:
+    with lock_file(path) as is_ours:
         assert is_ours
         child = os.fork()
         if not child:
@@ -266,7 +267,7 @@ def test_what_a_process_forks_holds_no_lock(tmp_path: Path) -> None:
             os.read(reader, 1)
             os._exit(0)
     try:
-        with place.lock_file(path) as is_ours:
+        with lock_file(path) as is_ours:
             assert is_ours
     finally:
         os.close(writer)
@@ -290,7 +291,7 @@ def test_a_file_system_without_locks_is_told_as_that(
 
     with monkeypatch.context() as patch:
         patch.setattr("fcntl.lockf", refused)
-        with pytest.raises(WriteError, match=r"lock: cannot be locked: .*convert into a folder of another file system"):
+        with pytest.raises(WriteError, match=r"lock: cannot be locked: .*write into a folder of another file system"):
             convert(episodes, name)
     assert convert(episodes, name).episodes_written == 4
 
@@ -304,7 +305,7 @@ def test_a_lock_that_is_no_file_is_told(name: str, episodes: list[Episode]) -> N
 
 def test_two_locks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with place.lock_file(path) as is_ours, place.lock_file(path) as is_ours_too:
+    with lock_file(path) as is_ours, lock_file(path) as is_ours_too:
         assert (is_ours, is_ours_too) == (True, False)
 
 

@@ -40,7 +40,7 @@ def test_without_the_variable_they_lie_at_home(monkeypatch: pytest.MonkeyPatch) 
         ("D4RL/door/humn-v2", "did you mean D4RL/door/human-v2"),
         ("d4rl/door/human-v2", "did you mean D4RL/door/human-v2"),
         ("human-v2", "did you mean D4RL/door/human-v2"),
-        ("D4RL/door/human", "D4RL/door/human-v1"),
+        ("D4RL/door/human-v3", "D4RL/door/human-v2"),
         ("test-v0", "did you mean cartpole/test-v0?"),
     ],
 )
@@ -48,6 +48,14 @@ def test_a_misspelt_id_gets_suggestions(root: Path, written: str, meant: str) ->
     with pytest.raises(SourceError, match=ROOT_VARIABLE) as caught:
         data_folder(written)
     assert meant in str(caught.value)
+
+
+def test_without_a_version_it_is_the_newest(root: Path) -> None:
+    assert data_folder("D4RL/door/human") == root / "D4RL/door/human-v2" / "data"
+    (root / "D4RL/door/human-v11" / "data").mkdir(parents=True)  # no dataset
+    (root / "D4RL/door/human-v10" / "data").mkdir(parents=True)
+    (root / "D4RL/door/human-v10" / "data" / "metadata.json").touch()
+    assert data_folder("D4RL/door/human") == root / "D4RL/door/human-v10" / "data"
 
 
 def test_what_is_there_instead_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

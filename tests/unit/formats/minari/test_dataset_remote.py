@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from rlds2reverb.cli import cli
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.buckets import path_of
-from rlds2reverb.formats.minari.dataset import REMOTE_VARIABLE, ROOT_VARIABLE, data_folder, list_ids, remote_folder
+from rlds2reverb.formats.minari.dataset import ROOT_VARIABLE, data_folder
+from rlds2reverb.formats.minari.remote import REMOTE_VARIABLE, list_remote, remote_folder
 from tests.support.buckets import Faults, Storage
 from tests.support.formats import minari as sets
 
@@ -77,13 +79,14 @@ def test_a_list_has_what_is_here_and_there(
 ) -> None:
     monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
     monkeypatch.setenv(REMOTE_VARIABLE, f"s3://{filled}")
-    (tmp_path / "mine-v0" / "data").mkdir(parents=True)
-    assert list_ids(remote_folder(f"s3://{filled}")) == [NAME]
+    shutil.copytree(sets.dataset("0.5.4", "blank-v0"), tmp_path / "blank-v0")
+    assert list(list_remote(f"s3://{filled}")) == [NAME]
     listed = CliRunner().invoke(cli, ["inspect", "minari:"])
     assert listed.exit_code == 0
-    assert listed.stdout.splitlines() == ["minari:mine-v0", f"minari:{NAME}  # at s3://{filled}"]
-    monkeypatch.setenv(REMOTE_VARIABLE, "hf://farama-minari")
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == ["dataset", "minari:blank-v0", f"minari:{NAME}"]
+    assert [line.split()[-1] for line in listed.stdout.splitlines()[1:]] == [str(tmp_path), f"s3://{filled}"]
+    monkeypatch.setenv(REMOTE_VARIABLE, "ftp://there")
     failed = CliRunner().invoke(cli, ["inspect", "minari:"])
     assert failed.exit_code != 0
-    assert "minari:mine-v0" in failed.stdout
-    assert "$MINARI_REMOTE" in str(failed.exception) + failed.stderr
+    assert "minari:blank-v0" in failed.stdout
+    assert "ftp://there" in str(failed.exception) + failed.stderr
