@@ -464,7 +464,20 @@ class EpisodeWriter(OpenEpisode):
             return None
         failure = self._open.sending.close() if os.getpid() == self._process else None
         self._open.finalizer.detach()
+        if self._options.name is not None:
+            self._warn_of_items_there(self._open.sending.report)
         return failure
+
+    def _warn_of_items_there(self, report: PushReport) -> None:
+        """Warns that items of these names were there before, since whether their steps are the same ones cannot be seen."""
+        if report.items_new is not None and report.items_new < report.items_confirmed:
+            LOG.warning(
+                "%s: of %s, %s were in the tables before, under the same names, and stay as they are. That is right where the same episodes "
+                "were written once more; other ones are lost: give each actor and each run a name of its own, or none",
+                self._title,
+                counted(report.items_confirmed, "item"),
+                f"{report.items_confirmed - report.items_new:,}",
+            )
 
     def _unfinished(self) -> str:
         """A warning about the unfinished episodes; "" without any."""

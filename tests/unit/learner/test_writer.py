@@ -115,6 +115,20 @@ class TestLoops:
 
 
 class TestNames:
+    @pytest.mark.parametrize(("names", "is_warned"), [(("a", "a"), True), (("a", "b"), False), ((None, None), False)])
+    def test_a_name_that_was_used_before_is_told(
+        self, names: Any, is_warned: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server = Server()
+        for name, steps in zip(names, (2, 3)):
+            with writer(server, name=name) as to:
+                append(to, steps)
+                to.end_episode(observation=np.zeros(3, np.float32), terminal=True)
+        said = [record.getMessage() for record in caplog.records if "under the same names" in record.getMessage()]
+        assert len(said) == is_warned
+        if is_warned:
+            assert "writer a: of 3 items, 2 were in the tables before" in said[0]
+
     def test_two_writers_without_a_name_share_no_key(self) -> None:
         server = Server()
         for _ in range(2):
