@@ -397,9 +397,11 @@ class TableReplayBuffer:
     def extend(self, data: Any, *, update_priority: bool | None = None) -> None:
         """Writes steps, in the order of recording. Their items are in the table when their trajectory has ended, after some milliseconds.
 
+        It returns no indices, unlike TorchRL's: items get their keys when their trajectory ends.
+
         Args:
-          data: steps in TED, as a collector hands them over: a TensorDict of batch size [T], or [B, T] with time last, or a dict of arrays
-            [T, ...]; or a list of single steps. What TED does not name becomes a column of the steps, and must be in the table's items.
+          data: steps in TED, as a collector hands them over: a TensorDict of batch size [T], or [B, T] with time last, or a PyTree, a dict
+            of arrays [T, ...], where lists and tuples are groups whose keys are numbers; or a list of single steps. What TED does not name becomes a column of the steps, and must be in the table's items.
             A trajectory may go on in the next call: by its id ("collector", "traj_ids"), else in the same row of the batch.
           update_priority: refused; new items have the priority that the view gives.
 
@@ -495,8 +497,38 @@ class TableReplayBuffer:
     __setitem__ = set_at
 
     def empty(self) -> None:
-        """Empties the table, for everyone. Raises as `Client.reset` does."""
-        self._client.reset(self._table)
+        """Empties the table, for everyone. What this buffer was given before, unfinished trajectories and prefetched samples too, is gone.
+
+        Raises as `flush` and `Client.reset` do.
+        """
+        with self._lock:
+            self._recorder.discard()
+            self.flush()  # else it would arrive in the empty table
+            self._close_sampler()
+            self._client.reset(self._table)
+
+    def dumps(self, path: Any) -> NoReturn:
+        """Refused: the server keeps the data.
+
+        Raises:
+          ConfigError: always; says what to do instead.
+        """
+        raise ConfigError(
+            f'table "{self._table}": the server keeps the data: client.checkpoint() saves all tables with their priorities, and '
+            f'"rlds2reverb convert reverb:HOST:PORT/{self._table} ted:{path}" writes what loads of a buffer of TorchRL\'s reads'
+        )
+
+    def loads(self, path: Any) -> NoReturn:
+        """Refused: a table is filled by a push. Raises as `dumps`."""
+        raise ConfigError(
+            f'table "{self._table}": client.push("ted:{path}", "{self._table}", view=...) stores what a buffer of TorchRL\'s dumped'
+        )
+
+    def __getstate__(self) -> NoReturn:
+        """Refused, as for a worker of another process. Raises ConfigError."""
+        raise ConfigError(
+            f'table "{self._table}": a buffer has connections, which other processes cannot use; let each connect and make a buffer of its own'
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """The transforms' state. Data and priorities are the server's: `Client.checkpoint` saves them."""
@@ -606,17 +638,37 @@ def _as_steps(data: Any) -> Any:
             raise ConfigError("TED: extend with a single step; add(...) takes it")
         return data
     if isinstance(data, Mapping):
-        return TensorDict.from_dict(dict(data), auto_batch_size=True, batch_dims=1)
+        return TensorDict.from_dict(_named(data), auto_batch_size=True, batch_dims=1)
     raise ConfigError(
         f"TED: extend with a {type(data).__name__}; expected a TensorDict, a dict of arrays, or a list of single steps: a table's columns have names"
     )
+
+
+def _named(tree: Any) -> Any:
+    """A PyTree as dicts: lists and tuples of arrays become groups whose keys are numbers; lists of numbers stay, they are arrays."""
+    if isinstance(tree, Mapping):
+        return {name: _named(child) for name, child in tree.items()}
+    if isinstance(tree, (list, tuple)) and any(
+        isinstance(leaf, (torch.Tensor, np.ndarray)) for leaf in _leaves_in(tree)
+    ):
+        return {str(number): _named(child) for number, child in enumerate(tree)}
+    return tree
+
+
+def _leaves_in(tree: Any) -> Iterator[Any]:
+    children = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, (list, tuple)) else None
+    if children is None:
+        yield tree
+    else:
+        for child in children:
+            yield from _leaves_in(child)
 
 
 def _as_step(step: Any) -> Any:
     if isinstance(step, TensorDictBase) and not step.ndim:
         return step
     if isinstance(step, Mapping):
-        return TensorDict.from_dict(dict(step), batch_size=[])
+        return TensorDict.from_dict(_named(step), batch_size=[])
     came = (
         f"TensorDict of batch size {list(step.batch_size)}" if isinstance(step, TensorDictBase) else type(step).__name__
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -325,6 +326,45 @@ def test_after_close_or_an_error_in_the_block_it_writes_on_under_other_names(cli
     with buffer:
         buffer.extend(ladder(20, 2))
     assert stored(client) == [0, 1, 10, 11, 20, 21]
+
+
+def test_a_pytree_is_a_dict_whose_lists_have_numbers() -> None:
+    tree = {
+        "observation": {"b": torch.randn(3), "c": [torch.zeros(3, 2), (np.ones((3, 10)), {"d": torch.ones(3)})]},
+        "action": [[1, 2], [3, 4], [5, 6]],
+    }
+    leaves = _leaves_of(_as_steps(tree))
+    shapes = {path: leaf.shape[1:] for path, leaf in leaves.items()}
+    nested = {"b": (3,), "c/0": (3, 2), "c/1/0": (3, 10), "c/1/1/d": (3,)}
+    assert shapes == {**{f"observation/{path}": shape for path, shape in nested.items()}, "action": (3, 2)}
+
+
+def test_what_came_before_it_was_emptied_is_gone(client: rlds2reverb.Client) -> None:
+    (data,) = collected(cartpole(), 100, 100)
+    before, after = data[:60], data[60:]
+    with TableReplayBuffer(client, "transitions", 4, write=TRANSITION) as buffer:
+        buffer.extend(before)  # its last trajectory goes on
+        assert before["next", "done"].any()
+        buffer.sample()  # and prefetches more
+        buffer.empty()
+        assert len(buffer) == 0
+        buffer.extend(after)
+        buffer.end_trajectories()
+        buffer.flush()
+        assert len(buffer) == 40
+        kept = {tuple(row) for row in after["observation"].tolist()}
+        for _ in range(20):
+            assert kept >= {tuple(row) for row in buffer.sample()["observation"].tolist()}
+
+
+def test_what_a_server_does_in_its_place_is_told(client: rlds2reverb.Client) -> None:
+    buffer = TableReplayBuffer(client, "transitions", 4)
+    with pytest.raises(ConfigError, match=r"client\.checkpoint\(\).*ted:/some/where"):
+        buffer.dumps("/some/where")
+    with pytest.raises(ConfigError, match=r'client\.push\("ted:/some/where"'):
+        buffer.loads("/some/where")
+    with pytest.raises(ConfigError, match="make a buffer of its own"):
+        pickle.dumps(buffer)
 
 
 def test_threads_may_extend(client: rlds2reverb.Client) -> None:
