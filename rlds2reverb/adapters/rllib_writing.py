@@ -140,11 +140,13 @@ class EpisodeAssembler:
     Attributes:
       extra_columns: names among RLlib's extra_model_outputs that become columns of the steps, such as action_logp.
       modules: only episodes of these RLModules; None for all.
+      calls_to_drop: of `take`, so many without a chunk of an episode, after which its EnvRunner has dropped it; None where that says nothing.
       repeated, cut: see `Account`.
     """
 
     extra_columns: Sequence[str] = ()
     modules: Collection[str] | None = None
+    calls_to_drop: int | None = 2
     repeated: int = 0
     cut: int = 0
     _open: dict[str, _Unfinished] = field(default_factory=dict)
@@ -171,7 +173,8 @@ class EpisodeAssembler:
                 yield from self._take_chunk(chunk, chunk.is_done or sample.is_done, is_terminal, sample.id_)
             yield from self._pass_over_waiting(sample)
         # An ongoing episode is in every sample; after a reset it never comes again.
-        for key in [key for key, unfinished in self._open.items() if unfinished.seen < self._calls - 2]:
+        dropped_before = -1 if self.calls_to_drop is None else self._calls - self.calls_to_drop
+        for key in [key for key, unfinished in self._open.items() if unfinished.seen < dropped_before]:
             self.cut += 1
             yield self._end(key, False)
 
@@ -207,7 +210,11 @@ class EpisodeAssembler:
         if count:
             columns, last = _columns_of(chunk, self.extra_columns)
             if unfinished is None:
-                names = {"episode_id": group or key, "agent_id": str(chunk.agent_id or ""), "module_id": module}
+                names = {
+                    "episode_id": group or chunk.multi_agent_episode_id or key,
+                    "agent_id": str(chunk.agent_id or ""),
+                    "module_id": module,
+                }
                 metadata = {name: text for name, text in names.items() if text}
                 unfinished = _Unfinished([], last, _dtypes_of(chunk), start, self._calls, metadata, group, pieces)
                 self._open[key] = unfinished
@@ -502,8 +509,38 @@ def _close(writer: EpisodeWriter | None, opened: ExitStack) -> None:
         LOG.debug("closing: %s", error)
 
 
-_SENDERS: weakref.WeakSet[EpisodeSender] = weakref.WeakSet()
-_ASSEMBLERS: weakref.WeakSet[Any] = weakref.WeakSet()
+class EpisodeRecorder:
+    """Puts what an EnvRunner hands over, once it is an episode, into a table. It connects with the first one.
+
+    Args:
+      assembler: joins the chunks.
+      sender: writes the episodes.
+    """
+
+    def __init__(self, assembler: EpisodeAssembler, sender: EpisodeSender) -> None:
+        self.assembler, self._sender = assembler, sender
+
+    def take(self, samples: Sequence[Any]) -> None:
+        """Takes what an EnvRunner returns from `sample`. Raises as `EpisodeAssembler.take` and `EpisodeSender.put`."""
+        _RECORDERS.add(self)
+        self._sender.check()
+        for episode in self.assembler.take(samples):
+            self._sender.put(episode)
+
+    def flush(self, seconds: float) -> bool:
+        """Waits until everything is stored; False if that takes longer. Raises as `EpisodeSender.flush`."""
+        return self._sender.flush(seconds)
+
+    def account(self) -> Account:
+        """The account so far."""
+        return self._sender.account() + Account(repeated=self.assembler.repeated, cut=self.assembler.cut)
+
+    def close(self, seconds: float) -> None:
+        """Sends what waits, for at most so long; what was not sent is logged. Unfinished episodes are not stored."""
+        self._sender.close(seconds)
+
+
+_RECORDERS: weakref.WeakSet[EpisodeRecorder] = weakref.WeakSet()
 _EXIT_SECONDS = 5.0
 
 
@@ -511,8 +548,8 @@ _EXIT_SECONDS = 5.0
 def _close_all() -> None:
     """An EnvRunner has no callback for its end: what waits is sent when its process ends, for a moment."""
     until = time.monotonic() + _EXIT_SECONDS
-    for sender in list(_SENDERS):
-        sender.close(max(0.0, until - time.monotonic()))
+    for recorder in list(_RECORDERS):
+        recorder.close(max(0.0, until - time.monotonic()))
 
 
 def flush_episodes(env_runner: Any = None, seconds: float = 60.0) -> Account:
@@ -529,12 +566,21 @@ def flush_episodes(env_runner: Any = None, seconds: float = 60.0) -> Account:
     """
     until = time.monotonic() + seconds
     total = Account()
-    for sender in list(_SENDERS):
-        sender.flush(max(0.0, until - time.monotonic()))
-        total += sender.account()
-    for callbacks in list(_ASSEMBLERS):
-        total += Account(repeated=callbacks.assembler.repeated, cut=callbacks.assembler.cut)
+    for recorder in list(_RECORDERS):
+        recorder.flush(max(0.0, until - time.monotonic()))
+        total += recorder.account()
     return total
+
+
+class RecordKeywords(WriteKeywords, total=False):
+    """The keyword arguments of `table_callbacks`, which documents them."""
+
+    extra_columns: Sequence[str]
+    modules: Collection[str] | None
+    evaluation: bool
+    postprocess: Callable[[Episode], Episode] | None
+    when_full: str
+    most_queued_bytes: int
 
 
 def table_callbacks(
@@ -574,35 +620,22 @@ def table_callbacks(
     chosen: WriteKeywords = options
 
     class TableCallbacks(_TableCallbacks):
-        @staticmethod
-        def make_sender() -> EpisodeSender:
-            return EpisodeSender(server, table, view, chosen, most_queued_bytes, when_full, postprocess)
-
         def __init__(self) -> None:
-            super().__init__(EpisodeAssembler(tuple(extra_columns), modules), evaluation)
+            sender = EpisodeSender(server, table, view, chosen, most_queued_bytes, when_full, postprocess)
+            super().__init__(EpisodeRecorder(EpisodeAssembler(tuple(extra_columns), modules), sender), evaluation)
 
     return TableCallbacks
 
 
 class _TableCallbacks(RLlibCallback):  # type: ignore[misc]  # RLlib is Any where it is not installed
-    make_sender: Callable[[], EpisodeSender]
-
-    def __init__(self, assembler: EpisodeAssembler, evaluation: bool) -> None:
+    def __init__(self, recorder: EpisodeRecorder, evaluation: bool) -> None:
         super().__init__()
-        self.assembler, self._evaluation = assembler, evaluation
-        self._sender: EpisodeSender | None = None
+        self.recorder, self._evaluation = recorder, evaluation
 
     def on_sample_end(self, *, env_runner: Any = None, samples: Any = (), **_: Any) -> None:
         """Takes what the EnvRunner has sampled."""
-        if getattr(getattr(env_runner, "config", None), "in_evaluation", False) and not self._evaluation:
-            return
-        if self._sender is None:
-            self._sender = self.make_sender()
-            _SENDERS.add(self._sender)
-            _ASSEMBLERS.add(self)
-        self._sender.check()
-        for episode in self.assembler.take(samples):
-            self._sender.put(episode)
+        if self._evaluation or not getattr(getattr(env_runner, "config", None), "in_evaluation", False):
+            self.recorder.take(samples)
 
 
-__all__ = ["Account", "flush_episodes", "table_callbacks"]
+__all__ = ["Account", "RecordKeywords", "flush_episodes", "table_callbacks"]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import ray
 from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
@@ -118,6 +119,25 @@ def test_an_episode_that_is_dropped_by_a_reset_ends_truncated(client: rlds2rever
         row for row in rows_in(client) if row[-1] == 1 and row[:4] == tuple(before[-1].get_observations()[-2].tolist())
     ]
     assert cut[-2] == 0
+
+
+def test_the_callback_at_the_end_of_an_episode_has_only_its_last_fragment() -> None:
+    """Which is why `on_sample_end` is the one that writes."""
+    told: dict[str, int] = {}
+
+    class Ends(RLlibCallback):
+        def on_episode_end(self, *, episode: Any, **_: Any) -> None:
+            told[f"rllib/{episode.id_}"] = len(episode)
+
+    runner = runner_of(Ends, environments=1)
+    assembler = EpisodeAssembler()
+    episodes = [
+        episode for _ in range(30) for episode in assembler.take(runner.sample(num_timesteps=6, random_actions=True))
+    ]
+    runner.stop()
+    steps = {episode.id: len(episode.columns["reward"]) - 1 for episode in episodes}
+    assert steps.keys() == told.keys()
+    assert all(told[name] <= 6 < steps[name] for name in steps)
 
 
 def chunk(start: int, stop: int, id_: str = "a", ends: bool = False, **more: Any) -> SingleAgentEpisode:
