@@ -6,6 +6,7 @@
 | `archives`, `pickles`, `description` | tar archives, values in them, and the description at their start; read and written |
 | `shards` | steps of archives as episodes |
 | `arrays` | the dict format and the benchmarks' demonstrations as episodes |
+| `minerl` | MineRL's recordings as episodes |
 | `read` | the source `ilr:PATH[?OPTIONS]` |
 | `destination`, `write`, `write_arrays` | the destination `ilr:PATH[?OPTIONS]`: its options, shards, and the dict format |
 

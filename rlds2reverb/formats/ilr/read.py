@@ -24,9 +24,10 @@ from rlds2reverb.files import check_regular
 from rlds2reverb.formats import mix
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.dataset_files import DatasetFiles
-from rlds2reverb.formats.ilr import arrays, keys, pickles
+from rlds2reverb.formats.ilr import arrays, keys, minerl, pickles
 from rlds2reverb.formats.ilr.arrays import ArrayRecordings, ReadFile
 from rlds2reverb.formats.ilr.keys import DONE_MEANS, GAPS, IlrOptions
+from rlds2reverb.formats.ilr.minerl import MineRlRecordings
 from rlds2reverb.formats.ilr.shards import ShardRecordings
 from rlds2reverb.formats.mix import COMMON, MixedSource
 from rlds2reverb.formats.options import Parse, escape_text, is_url, read_options, unescape_text, words
@@ -35,7 +36,7 @@ from rlds2reverb.formats.rows import LAST_STEPS
 from rlds2reverb.formats.source import Source
 from rlds2reverb.text import counted, did_you_mean, shortened
 
-WEBDATASET, DICT = "webdataset", "dict"
+WEBDATASET, DICT, MINERL = "webdataset", "dict", "minerl"
 _Native = Callable[[Any, str, str], list[arrays.Arrays]]
 _NATIVE: dict[str, _Native] = {
     "atari": arrays.read_atari,
@@ -43,7 +44,7 @@ _NATIVE: dict[str, _Native] = {
     "magical": arrays.read_magical,
     "procgen": arrays.read_procgen,
 }
-LAYOUTS = (WEBDATASET, DICT, *_NATIVE)
+LAYOUTS = (WEBDATASET, DICT, *_NATIVE, MINERL)
 
 SHARDS = (".tar.zst", ".tar.zstd", ".tar", ".zst", ".zstd")
 _OTHERS = (".npz", ".pkl.gz", ".pickle.gz", ".pickle", ".pkl")
@@ -72,6 +73,17 @@ def open_ilr(what: Any) -> Source:
     options = dict(request.options)
     layout = options.pop("layout", None)
     reading = IlrOptions(**options)
+    if layout == MINERL or (layout is None and request.path.is_dir() and minerl.find_recordings(request.path)):
+        folder = request.files.pin(request.path)
+        folders = minerl.find_recordings(folder) if folder.is_dir() else []
+        if not folders:
+            raise SourceError(
+                f"{folder}: expected a folder with {minerl.VIDEO}, {minerl.ARRAYS} and {minerl.ABOUT}, or a folder of such folders"
+            )
+        request.files.restrict(
+            [path / file for path in folders for file in (minerl.VIDEO, minerl.ARRAYS, minerl.ABOUT)]
+        )
+        return request.make_source(MineRlRecordings(folders, request.name, reading))
     files = _find_files(request.path, request.files)
     start = pickles.start_of(files[0])
     is_pickle = start.startswith(_PICKLES) and not files[0].name.endswith(SHARDS)

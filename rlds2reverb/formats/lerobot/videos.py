@@ -147,29 +147,14 @@ class Clip:
 
     @contextmanager
     def _open(self) -> Iterator[tuple[Any, Any]]:
-        import av
-
-        path, (height, width, channels) = self.path, self.feature.shape
-        try:
-            if not path.is_file():
-                raise self._broken("no such video")
-            kind = _FORMATS.get(path.suffix.lower())
-            if kind is None:
-                raise self._broken(f"expected a video of one of the kinds {', '.join(_FORMATS)}")
-            with av.open(for_library(path.absolute()), format=kind) as container:
-                stream = container.streams.video[0]
-                codec = stream.codec_context
-                if codec is None or codec.name not in _CODECS:
-                    raise self._broken(
-                        f"the codec {codec and codec.name} is not read; expected av1, h264, hevc, vp9 or mpeg4"
-                    )
-                if (codec.height, codec.width) != (height, width):
-                    raise self._broken(f"frames of {codec.height} × {codec.width}; expected {height} × {width}")
-                if channels != (1 if self.feature.is_depth else 3):
-                    raise self._broken(f"{channels} channels, which videos do not have")
-                yield container, stream
-        except (av.FFmpegError, OSError, ValueError, IndexError, OverflowError, MemoryError, TypeError) as error:
-            raise self._broken(f"cannot be decoded: {line_of(error)}") from error
+        height, width, channels = self.feature.shape
+        with _open_video(self.path, self.feature.path) as (container, stream):
+            codec = stream.codec_context
+            if (codec.height, codec.width) != (height, width):
+                raise self._broken(f"frames of {codec.height} × {codec.width}; expected {height} × {width}")
+            if channels != (1 if self.feature.is_depth else 3):
+                raise self._broken(f"{channels} channels, which videos do not have")
+            yield container, stream
 
     def _no_frame(self, missing: NoFrame, order: Array) -> BrokenEpisode:
         """`order` are the rows that were looked for."""
@@ -183,9 +168,60 @@ class Clip:
         return BrokenEpisode(self.feature.path, f"{self.path}: {why}")
 
 
-def check_library() -> None:
+def size_of(path: Path) -> tuple[int, int]:
+    """Height and width of a video's frames. Raises `BrokenEpisode` if it cannot be opened, or has a codec that is not read."""
+    check_library("decoding videos")
+    with _open_video(path, "") as (_, stream):
+        return stream.codec_context.height, stream.codec_context.width
+
+
+def frames_from(path: Path, column: str, first: int, count: int, size: tuple[int, int]) -> Array:
+    """[count, *size, 3] uint8: frames by their numbers, in the order in which they are shown. Raises `BrokenEpisode` if there are fewer, or it is damaged."""
+    check_library("decoding videos")
+    if count * size[0] * size[1] * 3 > _MOST_BYTES:
+        raise BrokenEpisode(column, f"{path}: {count:,} frames of {size[0]} × {size[1]}, which are too many")
+    pictures = np.empty((count, *size, 3), np.uint8)
+    end = 0
+    with _open_video(path, column) as (container, stream):
+        stream.thread_type = "AUTO"
+        for end, frame in enumerate(itertools.islice(container.decode(stream), first + count), start=1):
+            if end > first:
+                pixels = frame.to_ndarray(format=_RGB)
+                if pixels.shape[:2] != size:
+                    raise BrokenEpisode(column, f"{path}: a frame of the shape {pixels.shape}; expected {(*size, 3)}")
+                pictures[end - 1 - first] = pixels
+    if end < first + count:
+        raise BrokenEpisode(column, f"{path}: {end:,} frames; expected {first + count:,}")
+    return pictures
+
+
+@contextmanager
+def _open_video(path: Path, column: str) -> Iterator[tuple[Any, Any]]:
+    """The container and its first video stream. Raises `BrokenEpisode` if it cannot be read, also for what goes wrong while it is open."""
+    import av
+
+    try:
+        kind = _FORMATS.get(path.suffix.lower())
+        if not path.is_file():
+            raise BrokenEpisode(column, f"{path}: no such video")
+        if kind is None:
+            raise BrokenEpisode(column, f"{path}: expected a video of one of the kinds {', '.join(_FORMATS)}")
+        with av.open(for_library(path.absolute()), format=kind) as container:
+            stream = container.streams.video[0]
+            codec = stream.codec_context
+            if codec is None or codec.name not in _CODECS:
+                raise BrokenEpisode(
+                    column,
+                    f"{path}: the codec {codec and codec.name} is not read; expected av1, h264, hevc, vp9 or mpeg4",
+                )
+            yield container, stream
+    except (av.FFmpegError, OSError, ValueError, IndexError, OverflowError, MemoryError, TypeError) as error:
+        raise BrokenEpisode(column, f"{path}: cannot be decoded: {line_of(error)}") from error
+
+
+def check_library(purpose: str = "decoding the videos of a LeRobot dataset (videos=skip leaves them out)") -> None:
     """Raises `SourceError` if PyAV is missing."""
-    with needing("decoding the videos of a LeRobot dataset (videos=skip leaves them out)", "video", SourceError):
+    with needing(purpose, "video", SourceError):
         import av  # noqa: F401
 
 
