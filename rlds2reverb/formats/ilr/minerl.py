@@ -9,7 +9,8 @@
 | the last T + 1 of the video's first `true_video_frame_count` frames | T + 1 | `observation/pov` |
 
 As in MineRL, the last frame is the one before it: what the video has there may be no picture of the game. The last step is done.
-Source: `DataPipeline._load_data_pyfunc` in minerl/data/data_pipeline.py of MineRL 0.4.
+Pixels are those of PyAV's `to_ndarray("rgb24")`. MineRL passes over the recording `tempting_capers_shapeshifter-14`, which it calls corrupted.
+Source: `DataPipeline._load_data_pyfunc` in minerl/data/data_pipeline.py, and `render_data` in data/pipeline/publish.py, of MineRL 0.4.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episode import Array, Notice, note
+from rlds2reverb.episode import Array, Notice, content_hash, content_name, note
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import check_regular
 from rlds2reverb.formats.agreement import look_at, looks_at_once, most_alike, unlike_notice
@@ -41,15 +43,21 @@ _FRAMES = "true_video_frame_count"
 _FIELDS = ("observation", "action", "monitor")
 _FEATURES = ("stream_name", "metadata_json")
 _MOST_ABOUT_BYTES = 1 << 20
+_PART = 1 << 20
 _TEXT = ArraySpec((), np.dtype(object))
 
 
 def find_recordings(folder: Path) -> list[Path]:
     """The recordings of a folder, sorted by name: itself, or the folders in it; [] if it has none."""
-    if (folder / ARRAYS).is_file():
+    if _is_recording(folder):
         return [folder]
     below = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    return [path for path in below if (path / ARRAYS).is_file()]
+    return [path for path in below if _is_recording(path)]
+
+
+def _is_recording(folder: Path) -> bool:
+    """Whether a folder has one of the two large files. Without the other it is a recording that cannot be read, which is told."""
+    return (folder / ARRAYS).exists() or (folder / VIDEO).exists()
 
 
 @dataclass(frozen=True)
@@ -91,15 +99,18 @@ class MineRlRecordings(Recordings):
         is_terminal = self._options.done_means == TERMINAL
         means = "is read as terminal, time limits included" if is_terminal else "is read as truncated"
         ending = note("done_means", f"the last step of a recording {means} (done_means)")
-        repeated = note(
-            "repeated_last_observation", "the last frame is the one before it, as MineRL reads its recordings"
-        )
+        text = "the last frame is the one before it, as MineRL reads its recordings"
+        repeated = Notice("repeated_last_observation", text, len(self._folders), _POV)
         return (
             ending,
             repeated,
             *self._unlike,
             *(
-                Notice("left_out", f'"{key}" is left out of {counted(count, "recording")}: no numbers or texts', count)
+                Notice(
+                    "left_out",
+                    f'"{key}" is left out of {counted(count, "recording")}: no numbers or texts, or no observation, action or monitor',
+                    count,
+                )
                 for key, count in sorted(self._left_out.items())
             ),
         )
@@ -111,32 +122,49 @@ class MineRlRecordings(Recordings):
         return dict.fromkeys(_FEATURES, _TEXT)
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
+        self._left_out = Counter()
         for number in numbers:
             folder = self._folders[number]
             try:
                 rendered = _read_rendered(folder)
+                self._check_specs(folder, rendered)
+                content = self._name(folder, rendered)
             except (BrokenEpisode, SourceError) as error:
                 path, why = (error.path, error.why) if isinstance(error, BrokenEpisode) else ("", str(error))
                 yield Recording({}, name=folder.name, faults=((path, why),))
                 continue
             self._left_out.update(rendered.left_out)
-            yield Recording(self._decoder(folder, rendered), rendered.features, folder.name)
+            yield Recording(partial(self._decode, folder, rendered), rendered.features, folder.name, content=content)
 
-    def _decoder(self, folder: Path, rendered: _Rendered) -> Any:
-        def decode() -> Mapping[str, Array]:
-            columns = dict(rendered.columns)
-            height, width, _ = self._specs[_POV].shape
-            # The last row repeats the frame before it, so T frames are enough.
-            frames = frames_from(folder / VIDEO, _POV, rendered.first, rendered.count, (height or 0, width or 0))
-            columns[_POV] = np.concatenate([frames, frames[-1:]])
-            found = {path: column_spec(column) for path, column in columns.items()}
-            for path in {**self._specs, **found}:
-                if found.get(path) != self._specs.get(path):
-                    expected, got = self._specs.get(path) or "none", found.get(path) or "none"
-                    raise BrokenEpisode(path, f"{folder}: expected {expected}, as most recordings have, found {got}")
-            return _make_rows(columns, self._options.done_means == TERMINAL)
+    def _check_specs(self, folder: Path, rendered: _Rendered) -> None:
+        """Raises `BrokenEpisode` for a column that most recordings have in another way, or not."""
+        specs = {path: column_spec(column) for path, column in rendered.columns.items()}
+        for path in {**self._specs, **specs}:
+            expected, spec = self._specs.get(path), specs.get(path)
+            if path != _POV and spec != expected:
+                raise BrokenEpisode(
+                    path, f"{folder}: expected {expected or 'none'}, as most recordings have, found {spec or 'none'}"
+                )
 
-        return decode
+    def _name(self, folder: Path, rendered: _Rendered) -> str:
+        """The episode's name: a hash of its arrays, of the bytes of its video, of the frames that are shown, and of what its end means."""
+        digest = content_hash(rendered.columns)
+        digest.update(f"{rendered.first}|{rendered.count}|{self._options.done_means}".encode())
+        try:
+            check_regular(folder / VIDEO)
+            with (folder / VIDEO).open("rb") as video:
+                while part := video.read(_PART):
+                    digest.update(part)
+        except (OSError, ValueError) as error:
+            raise BrokenEpisode(_POV, f"{folder / VIDEO}: cannot be read: {error}") from error
+        return content_name(digest.hexdigest())
+
+    def _decode(self, folder: Path, rendered: _Rendered) -> Mapping[str, Array]:
+        height, width, _ = self._specs[_POV].shape
+        # The last row repeats the frame before it, so T frames are enough.
+        frames = frames_from(folder / VIDEO, _POV, rendered.first, rendered.count, (height or 0, width or 0))
+        columns = {**rendered.columns, _POV: np.concatenate([frames, frames[-1:]])}
+        return _make_rows(columns, self._options.done_means == TERMINAL)
 
 
 def _make_rows(columns: Mapping[str, Array], is_terminal: bool) -> dict[str, Array]:
@@ -164,16 +192,18 @@ def _read_rendered(folder: Path) -> _Rendered:
         if key == _REWARD:
             continue
         column = _plain(values)
-        if field not in _FIELDS or not all(names) or not names or column is None or any("/" in name for name in names):
+        path = "/".join((field, *names))
+        is_named = field in _FIELDS and names and all(name and "/" not in name for name in names)
+        if not is_named or path == _POV or column is None:
             left_out.append(key)
             continue
         expected = count if field == "action" else count + 1
         if len(column) != expected:
             raise BrokenEpisode(
-                f"{field}/{'/'.join(names)}",
+                path,
                 f"{folder / ARRAYS}: {key} has {len(column):,} rows; expected {expected:,} for {count:,} rewards",
             )
-        columns["/".join((field, *names))] = column
+        columns[path] = column
     if not any(path.startswith("action/") for path in columns):
         raise BrokenEpisode("action", f"{folder / ARRAYS}: no action; expected arrays such as action$camera")
     frames = about.get(_FRAMES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from rlds2reverb.formats import open_source
 from tests.contract.source_cases.data import EPISODES
 from tests.support.formats import ilr as ilr_data
+from tests.support.formats.minerl import record
 
 
 def trajectories() -> list[Any]:
@@ -86,6 +88,12 @@ def write_dm_control(folder: Path) -> str:
     return f"ilr:{folder / 'demos.pkl.gz'}"
 
 
+def write_minerl(folder: Path) -> str:
+    for number in range(EPISODES):
+        record(folder / f"v3_{number}", 4 + number, number)
+    return f"ilr:{folder}"
+
+
 def opened(options: str = "") -> Any:
     folder = Path(mkdtemp())
     found = trajectories()
@@ -103,6 +111,7 @@ WRITE: dict[str, Callable[[Path], str]] = {
     "procgen": write_procgen,
     "magical": write_magical,
     "dm_control": write_dm_control,
+    **({"minerl": write_minerl} if find_spec("av") is not None else {}),
 }
 SOURCES = {
     "as it is": opened,

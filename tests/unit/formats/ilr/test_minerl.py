@@ -11,36 +11,9 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
+from tests.support.formats.minerl import record
 
-av = pytest.importorskip("av")
-
-
-def record(folder: Path, steps: int, skipped: int = 0, frames: int | None = None, **arrays: Any) -> dict[str, Any]:
-    """Writes one recording, and returns what its video shows, decoded frame by frame."""
-    folder.mkdir(parents=True)
-    count = steps + 1 + skipped if frames is None else frames
-    with av.open(str(folder / "recording.mp4"), "w") as container:
-        stream = container.add_stream("h264", rate=20)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for number in range(count):
-            pixels = np.full((48, 64, 3), number * 5 % 255, np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
-        container.mux(stream.encode())
-    rng = np.random.default_rng(steps)
-    content = {
-        "reward": rng.random(steps),
-        "action$camera": rng.random((steps, 2)).astype(np.float32),
-        "action$craft": np.array(["none", "torch"])[rng.integers(0, 2, steps)],
-        "observation$inventory$coal": np.arange(steps + 1),
-        "observation$equipped_items$mainhand$type": np.array(["air"] * (steps + 1)),
-        **arrays,
-    }
-    np.savez(folder / "rendered.npz", **content)
-    about = {"success": True, "true_video_frame_count": steps + 1 + skipped, "stream_name": folder.name}
-    (folder / "metadata.json").write_text(json.dumps(about))
-    with av.open(str(folder / "recording.mp4")) as container:
-        shown = np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
-    return {**content, "pov": shown[skipped : skipped + steps + 1]}
+pytest.importorskip("av")
 
 
 def test_recordings_are_episodes(tmp_path: Path) -> None:
@@ -68,8 +41,8 @@ def test_recordings_are_episodes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("odd", "why"),
     [
-        ({"frames": 4}, "4 frames; expected 5"),
-        ({"action$camera": np.zeros((4, 2), np.float32)}, "action\\$camera has 4 rows; expected 5"),
+        ({"frames": 4}, "recording.mp4: 4 frames; expected 5"),
+        ({"action$camera": np.zeros((4, 2), np.float32)}, "action$camera has 4 rows; expected 5"),
         ({"observation$inventory$coal": np.zeros(5, int)}, "coal has 5 rows; expected 6"),
         ({"reward": np.zeros((5, 2))}, "expected an array reward"),
         ({"action$jump": np.zeros(5, int)}, "expected none, as most recordings have"),
@@ -81,7 +54,7 @@ def test_an_odd_recording_is_one_bad_episode(tmp_path: Path, odd: dict[str, Any]
     record(tmp_path / "c", 5, **odd)
     faults = [[text for _, text in episode.faults] for episode in open_source(f"ilr:{tmp_path}")]
     assert [len(texts) for texts in faults] == [0, 0, 1, 0]
-    assert np.char.find(faults[2][0], why.replace("\\", "")) >= 0
+    assert why in faults[2][0]
 
 
 @pytest.mark.parametrize(

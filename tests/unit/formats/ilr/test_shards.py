@@ -396,8 +396,9 @@ def test_infos_that_later_steps_lack_make_a_bad_episode(
 ) -> None:
     trajectories = [ilr_data.trajectory(rng, 3), ilr_data.trajectory(rng, 2)]
     trajectories[0]["infos"][1] = lacking
-    for name in (written(tmp_path, trajectories), ilr_data.joined(trajectories)):
-        bad, good = read(name)
+    sources: list[Any] = [written(tmp_path, trajectories), ilr_data.joined(trajectories)]
+    for source in sources:
+        bad, good = open_source(source)
         assert re.search(r"expected .*, as most first steps have, found nothing", bad.faults[0][1])
         assert not good.faults
 
