@@ -22,7 +22,7 @@ _LEAST_OF_RLLIB = 3  # LeRobot, too, may have a column `actions` or `rewards`
 _EPISODES_OF_RLLIB = ["item"]
 _JSON_OF_RLLIB = re.compile(rb'"type"\s*:\s*"(?:SampleBatch|MultiAgentBatch)"')
 _JSON_KEY = re.compile(rb'"(\w+)"\s*:')
-_JSON_BYTES = 1 << 16
+_JSON_BYTES = _PICKLE_BYTES = 1 << 16
 _OF_ILR = {"acts.npy", "dones.npy"}
 
 
@@ -36,7 +36,14 @@ def _is_robomimic(path: Path) -> bool:
 
 
 def _is_ted(path: Path) -> bool:
-    """Trajectories as TorchRL's `H5StorageCheckpointer` writes them."""
+    """Trajectories as TorchRL's `H5StorageCheckpointer` writes them, or a file of `torch.save` with a TensorDict or a buffer: weights have other names."""
+    if path.suffix in (".pt", ".pth"):
+        check_regular(path)
+        with zipfile.ZipFile(for_library(path)) as archive:
+            pickled = next((name for name in archive.namelist() if name.endswith("/data.pkl")), "")
+            with archive.open(pickled) as file:
+                start = file.read(_PICKLE_BYTES)
+        return b"tensordict" in start or b"_storage" in start or b"next" in start
     return any(name.startswith("traj") for name in _hdf5_names(path))
 
 

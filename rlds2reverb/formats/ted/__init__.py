@@ -5,6 +5,7 @@
 | `keys` | TED's keys | the keys that options ask for |
 | `folders` | `meta.json`, `storage_metadata.json` | leaves: files of known dtype and shape |
 | `memory` | TensorDicts of a program | the same leaves |
+| `torch_files` | files of `torch.save` | the same leaves |
 | `trajectories`, `h5` | leaves, trajectory ids, end flags | the rows of one trajectory |
 | `sampler` | the folder of a prioritised sampler | priorities of rows, and back |
 | `read` | these rows | RLDS' columns: the source `ted:PATH[?OPTIONS]` |

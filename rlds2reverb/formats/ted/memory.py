@@ -29,7 +29,7 @@ from rlds2reverb.formats.ted.folders import MOST_NESTED, Folder, Leaf, PerRow, l
 from rlds2reverb.formats.ted.keys import DONES, DTYPES, NEXT, TRAJECTORY_IDS
 from rlds2reverb.text import counted, shortened
 
-_TIME = "time"
+TIME = "time"
 _BFLOAT16 = "torch.bfloat16"
 
 
@@ -107,7 +107,7 @@ def _read(data: Any, where: str) -> Folder:
     _add(data, "", where, leaves, others, 0)
     batch = tuple(map(int, data.batch_size))
     names = getattr(data, "names", None) or ()
-    time = list(names).index(_TIME) if _TIME in names else None
+    time = list(names).index(TIME) if TIME in names else None
     return Folder(batch, leaves, others, is_whole=True, time=time)
 
 

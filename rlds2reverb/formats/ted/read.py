@@ -65,6 +65,7 @@ from rlds2reverb.formats.ted.grids import is_of_atari, lay_out, unpack_atari
 from rlds2reverb.formats.ted.h5 import H5Trajectories
 from rlds2reverb.formats.ted.keys import CHECK, DROP, KEEP, LAST, NEXT, TedOptions, last_part, rename_keys
 from rlds2reverb.formats.ted.sampler import PRIORITY, SAMPLER, Priorities, read_priorities
+from rlds2reverb.formats.ted.torch_files import is_torch_file, read_torch_file
 from rlds2reverb.formats.ted.trajectories import (
     FlatTrajectories,
     RingTrajectories,
@@ -124,6 +125,8 @@ def open_ted(text: str) -> Source:
     request = parse_source_name("ted", text, _OPTIONS)
     name, options = request.name, _ted_options(request)
     root = request.files.pin(request.path)
+    if _is_torch_file(root):
+        return _open_torch_file(request, root, options)
     places = _find_buffers(root)
     for _, writer_folder in places:  # they lie beside a storage that is named itself, and belong to the dataset
         for beside in (writer_folder, _sampler_folder(writer_folder)):
@@ -144,6 +147,35 @@ def open_ted(text: str) -> Source:
     dataset = "" if options.buffer is None else canonical(places[0][0])
     about = abouts[0] if abouts and all(other == abouts[0] for other in abouts) else About()
     return request.make_source(TedRecordings(name, buffers, options, about), dataset)
+
+
+def _is_torch_file(path: Path) -> bool:
+    try:
+        return path.is_file() and is_torch_file(path)
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _open_torch_file(request: SourceRequest, path: Path, options: TedOptions) -> Source:
+    """The buffers of a file of `torch.save`."""
+    if options.spec_from != MOST:
+        raise SourceError(
+            f"{request.name}: spec_from: only the H5 form has keys for each trajectory; leave the option out"
+        )
+    saved = read_torch_file(path)
+    if options.buffer is not None:
+        if options.buffer >= len(saved):
+            raise SourceError(f"{request.name}: buffer {options.buffer}: there are {len(saved):,}, from 0")
+        saved = [saved[options.buffer]]
+    kept = [buffer.priorities if options.keeps_priorities else None for buffer in saved]
+    buffers = [
+        _lay_out_buffer(request.name, str(path), buffer.folder, buffer.length, buffer.writer, options, priorities)
+        for buffer, priorities in zip(saved, kept)
+    ]
+    abouts = [About() if priorities is None else About.of("ted", priorities.facts) for priorities in kept]
+    about = abouts[0] if all(other == abouts[0] for other in abouts) else About()
+    dataset = "" if options.buffer is None else f"{canonical(path)}#{options.buffer}"
+    return request.make_source(TedRecordings(request.name, buffers, options, about), dataset)
 
 
 _IN_MEMORY = {

@@ -87,10 +87,6 @@ def read_priorities(folder: Path) -> Priorities | None:
         return None
     file = folder / _METADATA
     about = read_object(file, "TorchRL's description of a PrioritizedSampler")
-    facts = {name: about.get(f"_{name}") for name in FACTS[:3]}
-    for name, value in facts.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < np.inf:
-            raise SourceError(f"{file}: _{name} {value!r}: expected a number of at least 0")
     capacity = about.get("_max_capacity")
     if (
         isinstance(capacity, bool)
@@ -99,13 +95,30 @@ def read_priorities(folder: Path) -> Priorities | None:
         or capacity < 0
     ):
         raise SourceError(f"{file}: _max_capacity {capacity!r}: expected a number of rows")
-    tree = read_numbers(folder / SUM_TREE, "torch.float64", [int(capacity)])
-    if not (np.isfinite(tree) & (tree >= 0)).all():
-        raise SourceError(f"{folder / SUM_TREE}: expected finite numbers of at least 0")
+    facts = {name: about.get(f"_{name}") for name in FACTS[:3]}
     highest = about.get("_max_priority")
     if isinstance(highest, list) and highest and isinstance(highest[0], (int, float)):
         facts["max_priority"] = highest[0]
-    alpha, eps = float(facts["alpha"] or 0), float(facts["eps"] or 0)
+    return priorities_of(str(file), read_numbers(folder / SUM_TREE, "torch.float64", [int(capacity)]), facts)
+
+
+def priorities_of(where: str, tree: Array, facts: Mapping[str, Any]) -> Priorities:
+    """The priorities of a sum tree's values.
+
+    Args:
+      tree: [max_capacity] float64.
+      facts: as of `Priorities`, not checked.
+
+    Raises:
+      SourceError: the tree or a fact is no number of at least 0.
+    """
+    for name in FACTS[:3]:
+        value = facts.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < np.inf:
+            raise SourceError(f"{where}: _{name} {value!r}: expected a number of at least 0")
+    if not (np.isfinite(tree) & (tree >= 0)).all():
+        raise SourceError(f"{where}: the sum tree: expected finite numbers of at least 0")
+    alpha, eps = float(facts["alpha"]), float(facts["eps"])
     # With alpha 0 the tree holds 1 for each row, whichever its priority was.
     values = np.where(tree > 0, 1.0, 0.0) if alpha == 0 else np.maximum(tree ** (1 / alpha) - eps, 0) * (tree > 0)
     return Priorities(values, {name: float(value) for name, value in facts.items() if value is not None})
