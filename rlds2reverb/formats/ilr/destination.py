@@ -29,6 +29,7 @@ OPTIONS: dict[str, Parse] = {
     "level": _level,
     "terminals": one_of(yes=True, no=False),
     "shard_frames": at_least_one,
+    "shards": at_least_one,
 }
 
 

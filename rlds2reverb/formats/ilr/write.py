@@ -41,7 +41,9 @@ from rlds2reverb.formats.ilr.description import FEATURES, Description, features_
 from rlds2reverb.formats.ilr.pickles import around, close_pickle, join_parts, part_of, pickle_value, row_pickles
 from rlds2reverb.formats.options import escape_text
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
+from rlds2reverb.formats.source import Source
 from rlds2reverb.specs import ArraySpec, is_plain_number
+from rlds2reverb.text import counted
 
 ARCHIVE = "demos.tar.zst"
 SHARD = "demos-{:06d}.tar.zst"  # of several: webdataset takes them as demos-{000000..000041}.tar.zst
@@ -51,13 +53,14 @@ ARRAYS = (".npz", ".pkl.gz", ".pickle.gz", ".pickle", ".pkl")  # endings of a di
 
 @dataclass(frozen=True)
 class IlrWriteOptions:
-    """The parsed options; `actions` is None to count the discrete actions that occur, `shard_frames` for one shard of any size."""
+    """The parsed options; `actions` is None to count the discrete actions that occur, `shards` and `shard_frames` for one shard of any size."""
 
     texts: Mapping[str, str]
     actions: int | None = None
     level: int = 3
     terminals: bool = False
     shard_frames: int | None = None
+    shards: int | None = None
 
 
 class IlrDestination(Destination):
@@ -66,10 +69,11 @@ class IlrDestination(Destination):
     def __init__(self, name: str, path: Path, options: IlrWriteOptions) -> None:
         self.name, self.path, self._options = name, path, options
         self._is_archive = path.name.endswith(_ENDINGS)
-        if self._is_archive and options.shard_frames is not None:
-            raise ConfigError(
-                f'"{name}": shard_frames: several shards lie in a folder; name one instead of {path.name}'
-            )
+        several = "shards" if options.shards is not None else "shard_frames"
+        if self._is_archive and getattr(options, several) is not None:
+            raise ConfigError(f'"{name}": {several}: several shards lie in a folder; name one instead of {path.name}')
+        if options.shards is not None and options.shard_frames is not None:
+            raise ConfigError(f'"{name}": shards and shard_frames: each says where a shard ends; leave one out')
 
     def source(self, path: Path) -> str:
         return f"ilr:{escape_text(path.absolute())}"
@@ -89,6 +93,8 @@ class IlrDestination(Destination):
             losses.append(Loss("shape", f"{reward}: {LOSSES['shape']}", REWARD))
         unknown = [name for name in content.metadata if name not in FEATURES]
         losses += [Loss("metadata", LOSSES["metadata"], metadata_path(name)) for name in unknown]
+        if self._options.shards is not None:
+            self._check_shards(content, self._options.shards)
         kept = members_of(content.columns)
         if keys.ACTS not in kept or not any(map(keys.is_observation, kept)):
             raise ConfigError(
@@ -96,6 +102,23 @@ class IlrDestination(Destination):
                 f"{', '.join(f'{path}: {spec}' for path, spec in content.columns.items())}"
             )
         return losses
+
+    def _check_shards(self, content: Content, shards: int) -> Source:
+        """The episodes that shards divide. Raises `ConfigError` if it is not known how many there will be, or there are too few."""
+        source = content.episodes
+        if not isinstance(source, Source) or source.is_live:
+            raise ConfigError(
+                f"{self.name}: shards={shards} divides episodes that are there; those of {content.source} come while they are written: use shard_frames"
+            )
+        count = source.episode_count
+        if count is not None and count < shards:
+            raise self._too_few(content, shards, count)
+        return source
+
+    def _too_few(self, content: Content, shards: int, count: int) -> ConfigError:
+        return ConfigError(
+            f"{self.name}: shards={shards}: {content.source} has {counted(count, 'episode')}, and no shard may be empty; expected at most {count}"
+        )
 
     @property
     def least_rows(self) -> int:
@@ -107,9 +130,37 @@ class IlrDestination(Destination):
         return flags(len(episode), is_terminal)
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
-        if self._options.shard_frames is not None:
-            return ShardsSink(work, self._options.shard_frames, self._options, content, state)
+        if self._options.shard_frames is not None or self._options.shards is not None:
+            if state is None:
+                state = {"full": [], "current": None, "ends": self._divide(content), "written": 0}
+            return ShardsSink(work, self._options, content, state)
         return IlrSink(work / (self.path.name if self._is_archive else ARCHIVE), self._options, content, state)
+
+    def _divide(self, content: Content) -> list[int]:
+        """For each shard but the last, the number of episodes up to its end; [] where sizes alone divide."""
+        shards = self._options.shards
+        if shards is None:
+            return []
+        lengths = self._check_shards(content, shards).count_lengths()
+        if len(lengths) < shards:
+            raise self._too_few(content, shards, len(lengths))
+        return divide(lengths, shards)
+
+
+def divide(lengths: Sequence[int], parts: int) -> list[int]:
+    """Divides episodes into parts one after the other, of steps as equal as their order allows; for each part but the last, the episode behind its end.
+
+    >>> divide([10, 1, 1, 10, 2], 3), divide([1, 1, 50], 3)
+    ([1, 3], [1, 2])
+    """
+    steps = np.cumsum(lengths)
+    ends: list[int] = []
+    for part in range(1, parts):
+        goal = steps[-1] * part / parts
+        nearest = int(np.argmin(np.abs(steps - goal))) + 1
+        least = ends[-1] + 1 if ends else 1
+        ends.append(min(max(nearest, least), len(lengths) - (parts - part)))
+    return ends
 
 
 NOT_KEPT = (*FLAGS, DISCOUNT)  # columns without a member: `dones` replaces them
@@ -319,30 +370,37 @@ def find_losses(episode: Episode, steps: int, terminals: bool, beside: Sequence[
 
 
 class ShardsSink:
-    """Writes archives of at most so many steps; an episode is never divided, and a longer one has an archive of its own.
+    """Writes archives of at most so many steps, or of so many episodes each; an episode is never divided, and one longer than that has its own.
 
     Frames count from 0 in each. All have the first episode's description, with the number of actions of all, so archives are completed together.
     """
 
-    def __init__(
-        self, folder: Path, most_steps: int, options: IlrWriteOptions, content: Content, state: State | None
-    ) -> None:
-        self._folder, self._most_steps, self._options, self._content = folder, most_steps, options, content
-        self._full: list[State] = list(state["full"]) if state is not None else []
+    def __init__(self, folder: Path, options: IlrWriteOptions, content: Content, state: State) -> None:
+        self._folder, self._options, self._content = folder, options, content
+        self._full: list[State] = list(state["full"])
+        self._ends, self._written = list(state["ends"]), int(state["written"])
         for path in sorted(folder.glob(SHARD.format(0).replace("000000", "*")))[len(self._full) + 1 :]:
             path.unlink()  # begun after the state was saved
-        self._current = self._open(len(self._full), None if state is None else state["current"])
+        self._current = self._open(len(self._full), state["current"])
 
     def write(self, episode: Episode) -> Sequence[Loss]:
         """Writes an episode of at least two rows."""
-        if self._current.steps and self._current.steps + len(episode) - 1 > self._most_steps:
+        most = self._options.shard_frames
+        is_full = most is not None and self._current.steps + len(episode) - 1 > most
+        if self._current.steps and (is_full or self._written in self._ends):
             self._full.append(self._current.sync())
             self._current.close()
             self._current = self._open(len(self._full), None, self._full[-1])
+        self._written += 1
         return self._current.write(episode)
 
     def sync(self) -> State:
-        return {"full": list(self._full), "current": self._current.sync()}
+        return {
+            "full": list(self._full),
+            "current": self._current.sync(),
+            "ends": self._ends,
+            "written": self._written,
+        }
 
     def finish(self) -> None:
         actions = self._current.sync()["actions"]  # counted from shard to shard

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import pickle
 import pickletools
 import shutil
@@ -24,6 +25,7 @@ from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
 from rlds2reverb.formats.ilr.archives import make_member
 from rlds2reverb.formats.ilr.pickles import pickle_value, row_pickles
+from rlds2reverb.formats.ilr.write import divide
 from rlds2reverb.formats.pickles import safe_loads
 from rlds2reverb.specs import column_spec
 from tests.support.conversion.two_runs import write_in_two_runs
@@ -309,11 +311,13 @@ def test_shards_hold_whole_episodes_and_share_one_description(tmp_path: Path) ->
         assert np.array_equal(episode.columns["observation"], written.columns["observation"])
 
 
-def test_shards_go_on_from_any_state(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", ["shard_frames=4", "shards=4"])
+def test_shards_go_on_from_any_state(tmp_path: Path, options: str) -> None:
     """What was begun after the state was saved is written anew, to the byte."""
     episodes = [make_episode(rows) for rows in (3, 4, 9, 2, 2)]
-    destination = open_destination(f"ilr:{tmp_path / 'set'}?shard_frames=4")
-    content = Content("x", {path: column_spec(values) for path, values in episodes[0].columns.items()}, {})
+    destination = open_destination(f"ilr:{tmp_path / 'set'}?{options}")
+    specs = {path: column_spec(values) for path, values in episodes[0].columns.items()}
+    content = Content("x", specs, {}, episodes=open_source(episodes))
 
     def write(folder: Path, stop: int, behind: int) -> dict[str, bytes]:
         write_in_two_runs(destination, content, folder, episodes, stop, behind)
@@ -329,6 +333,46 @@ def test_shards_go_on_from_any_state(tmp_path: Path) -> None:
             assert write(tmp_path / f"{stop}_{behind}", stop, behind) == whole
 
 
-def test_several_shards_are_refused_for_one_archive(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="several shards lie in a folder"):
-        open_destination(f"ilr:{tmp_path / 'set.tar'}?shard_frames=5")
+@pytest.mark.parametrize("option", ["shards", "shard_frames"])
+def test_several_shards_are_refused_for_one_archive(tmp_path: Path, option: str) -> None:
+    with pytest.raises(ConfigError, match=f"{option}: several shards lie in a folder"):
+        open_destination(f"ilr:{tmp_path / 'set.tar'}?{option}=5")
+    with pytest.raises(ConfigError, match="each says where a shard ends"):
+        open_destination(f"ilr:{tmp_path / 'set'}?shards=2,shard_frames=5")
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.integers(1, 12))
+def test_parts_are_as_equal_as_the_order_of_episodes_allows(lengths: list[int], parts: int) -> None:
+    parts = min(parts, len(lengths))
+    edges = [0, *divide(lengths, parts), len(lengths)]
+    assert len(edges) == parts + 1
+    assert all(start < end for start, end in itertools.pairwise(edges)), "none is empty"
+    for part, end in enumerate(edges[1:-1], 1):  # each end is the nearest to its share, or as near as there is room
+        away = abs(sum(lengths[:end]) - sum(lengths) * part / parts)
+        others = range(edges[part - 1] + 1, len(lengths) - (parts - part) + 1)
+        assert away <= min(abs(sum(lengths[:other]) - sum(lengths) * part / parts) for other in others)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 6])
+def test_so_many_shards_are_written(tmp_path: Path, shards: int) -> None:
+    episodes = [make_episode(rows) for rows in (3, 4, 9, 2, 2, 40)]
+    convert(episodes, f"ilr:{tmp_path / 'set'}?shards={shards}", verify=True)
+    written = sorted((tmp_path / "set").iterdir())
+    assert [shard.name for shard in written] == [f"demos-00000{number}.tar.zst" for number in range(shards)]
+    lengths = [[len(episode) for episode in open_source(f"ilr:{shard}")] for shard in written]
+    assert list(itertools.chain.from_iterable(lengths)) == [3, 4, 9, 2, 2, 40]
+    # The same of a source that says nothing of its lengths, or of their number, before it is read.
+    convert(f"ilr:{tmp_path / 'set'}", f"ilr:{tmp_path / 'again'}?shards={shards}")
+    again = sorted((tmp_path / "again").iterdir())
+    assert [[len(episode) for episode in open_source(f"ilr:{shard}")] for shard in again] == lengths
+
+
+def test_more_shards_than_episodes_are_refused(tmp_path: Path) -> None:
+    episodes = [make_episode(rows) for rows in (3, 4)]
+    convert(episodes, f"ilr:{tmp_path / 'two'}")
+    for source in (episodes, f"ilr:{tmp_path / 'two'}"):  # known before it is read, or not
+        with pytest.raises(
+            ConfigError, match=r"shards=3: .* has 2 episodes, and no shard may be empty; expected at most 2"
+        ):
+            convert(source, f"ilr:{tmp_path / 'set'}?shards=3")
+        assert not (tmp_path / "set").exists()
