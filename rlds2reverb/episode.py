@@ -174,6 +174,8 @@ class Occurrences:
         """Occurrences of a name so far, by its number."""
         if (count := self._counts.get(number)) is not None or number in self._recent:
             return count or 1
+        if not len(self._sorted):
+            return 0
         at = int(np.searchsorted(self._sorted, np.uint64(number)))
         return int(at < len(self._sorted) and int(self._sorted[at]) == number)
 

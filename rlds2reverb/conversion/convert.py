@@ -367,7 +367,7 @@ class Conversion:
                 raise self._another(
                     "with another source: the last episode that was read is another", is_of_episodes=True
                 )
-        reads = (self.job.examine(self._preparer, episode) for episode in episodes)
+        reads = self.job.examine_all(self._preparer, episodes)
         with closing(reads if self._readers is None else self._readers.read(read)) as every:
             yield from with_problems_of_ends(every, endings=self._endings, on_clear=sync, ending=attrgetter("ending"))
 

@@ -6,9 +6,10 @@ the conversion accepts or rejects each episode, in order, and counts; everything
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,11 +27,15 @@ from rlds2reverb.images import JPEG_START, PNG_START, decode_images
 from rlds2reverb.prepare.endings import Ending
 from rlds2reverb.prepare.image_files import ImageColumn, has_orientation, image_columns
 from rlds2reverb.prepare.options import EpisodeOptions
-from rlds2reverb.prepare.policy import Policy
+from rlds2reverb.prepare.policy import Examined, Policy
 from rlds2reverb.prepare.preparation import Preparation, Preparer
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.specs import JPEG, PNG, ArraySpec, ImageSpec, flatten
 from rlds2reverb.text import counted
+
+_TOGETHER_ROWS, _TOGETHER_BYTES, _WAIT_SECONDS = 1024, 1 << 19, 0.05
+"""Episodes are judged together while one more like the last keeps them within so many rows, until they have so many bytes, or the first has waited so
+long: most of what a short one costs does not depend on its length."""
 
 UNFIT = "unfit"
 """The code of episodes that the destination's format cannot hold."""
@@ -65,6 +70,10 @@ class Read:
     # the encoded episode, or why it is kept out of the format; None if it is rejected in any case
     outcome: Written | Problem | None = None
     played: bytes = b""  # see `growing.Played`; of a dataset that grows
+
+    def for_others(self) -> Read:
+        """What is sent to another process."""
+        return self if self.ending is None else replace(self, ending=self.ending.with_leap())
 
     def is_accepted(self, preparer: Preparer, shown: Sequence[Problem]) -> bool:
         """Decides about the episode, and counts the decision; `shown` are problems that only other episodes show.
@@ -265,31 +274,56 @@ class Job:
 
     def examine(self, preparer: Preparer, episode: Episode) -> Read:
         """An episode that waits for the comparison with other episodes; nothing is counted yet."""
-        ending = self.ready.ending(episode)
-        filled, problems, mended = preparer.examine(episode)
-        read = Read(
+        return self._read(preparer, episode, preparer.examine(episode))
+
+    def examine_all(self, preparer: Preparer, episodes: Iterable[Episode]) -> Generator[Read, None, None]:
+        """Does as `examine` for every episode; short ones that come quickly are judged together, which is faster. Those before an error come first."""
+        together: list[Episode] = []
+        rows = size = 0
+        is_at_hand, due = self.source.is_at_hand, time.monotonic() + _WAIT_SECONDS
+        try:
+            for episode in episodes:
+                together.append(episode)
+                rows, size = rows + len(episode), size + episode.nbytes
+                is_enough = rows + len(episode) > _TOGETHER_ROWS or size >= _TOGETHER_BYTES
+                if is_enough or not is_at_hand or time.monotonic() >= due:
+                    taken, together, rows, size = together, [], 0, 0
+                    yield from map(partial(self._read, preparer), taken, preparer.examine_together(taken))
+                    due = time.monotonic() + _WAIT_SECONDS
+        except Exception:
+            yield from map(partial(self._read, preparer), together, preparer.examine_together(together))
+            raise
+        yield from map(partial(self._read, preparer), together, preparer.examine_together(together))
+
+    def _read(self, preparer: Preparer, episode: Episode, examined: Examined) -> Read:
+        outcome, played = self._outcome(preparer, episode, examined)
+        return Read(
             episode.id,
             episode.recorded_id,
             episode.title,
             len(episode),
-            problems,
-            mended,
-            None if ending is None else ending.with_leap(episode),
+            examined.problems,
+            examined.mended,
+            self.ready.ending(episode),
+            outcome,
+            played,
         )
-        if preparer.policy.bad(problems):
-            return read
+
+    def _outcome(
+        self, preparer: Preparer, episode: Episode, examined: Examined
+    ) -> tuple[Written | Problem | None, bytes]:
+        """See `Read.outcome` and `Read.played`."""
+        filled = examined.episode
+        if preparer.policy.bad(examined.problems):
+            return None, b""
         fitted = self.fit(episode, preparer.normalise(filled))
         encoded = fitted if isinstance(fitted, Problem) else self.encode(fitted)
         if isinstance(fitted, Problem) or isinstance(encoded, Problem):
-            return replace(read, outcome=encoded)
-        is_end_mended = self.ready.options.conventions.mends_end(filled)
+            return encoded, b""
+        is_end_mended = self.ready.standard.conventions.mends_end(filled)
         odd = odd_flags(self.destination, fitted)
-        played = b"" if self.played is None else self.played.name(fitted.columns)
-        return replace(
-            read,
-            outcome=Written(encoded, len(fitted), fitted.nbytes, is_end_mended, odd, self._file_losses(fitted)),
-            played=played,
-        )
+        written = Written(encoded, len(fitted), fitted.nbytes, is_end_mended, odd, self._file_losses(fitted))
+        return written, b"" if self.played is None else self.played.name(fitted.columns)
 
     def encode(self, episode: Episode) -> Any:
         """What the sink takes of an episode to write; or the `Problem` that keeps it out of the format."""

@@ -80,7 +80,7 @@ class _Reading:
         size, stop, sent_at, error = 0, task.stop, time.monotonic(), None
         try:
             for episode in self._job.source.slice(task.start, task.stop):
-                reads.append(self._job.examine(self._preparer, episode))
+                reads.append(self._job.examine(self._preparer, episode).for_others())
                 size += episode.nbytes
                 if size >= 2 * PART_BYTES:
                     stop = task.start + len(reads)

@@ -243,7 +243,7 @@ class _TaskRun:
 
         def ending(episode: Episode) -> Ending | None:
             own = ending_of(episode, conventions)
-            endings[episode.id] = None if own is None else own.for_others(episode)
+            endings[episode.id] = None if own is None else own.for_others()
             return endings[episode.id]
 
         for episode, problems in with_problems_of_ends(episodes, endings=self._context.endings, ending=ending):

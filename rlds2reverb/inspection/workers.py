@@ -78,7 +78,7 @@ class _Reading:
                 if ready.outputs:
                     part.add(prepared)
                 ending = ready.ending(episode)
-                shown = None if ending is None else ending.for_others(episode)
+                shown = None if ending is None else ending.for_others()
                 part.episodes.append(EpisodeRecord.of(prepared)._replace(ending=shown))
                 if pace.is_due():
                     on_progress((len(part.episodes), part.steps))

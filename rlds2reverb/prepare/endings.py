@@ -102,14 +102,21 @@ class Ending(NamedTuple):
     last: bytes
     before: bytes
     has_leapt: bool | None = None  # whether it leapt to the last row; None before this is computed
+    floats: Mapping[str, Array] | None = None  # the columns of which that is computed, while it is None
 
-    def for_others(self, episode: Episode) -> Ending:
+    def for_others(self) -> Ending:
         """The ending with its leap, in few bytes: to be sent to another process."""
         digest = xxhash.xxh3_128_digest
-        return self.with_leap(episode)._replace(last=digest(self.last), before=digest(self.before))
+        return Ending(digest(self.last), digest(self.before), self.leaps())
 
-    def with_leap(self, episode: Episode) -> Ending:
-        return self._replace(has_leapt=_has_leapt(episode))
+    def with_leap(self) -> Ending:
+        """The ending with its leap, and without the columns of which that is computed."""
+        return Ending(self.last, self.before, self.leaps())
+
+    def leaps(self) -> bool:
+        """Whether the last observation has a value other than zero, and a leap leads to it."""
+        # An end of zeros only has a code of its own, "zero_last_observation", which no other episode is needed for.
+        return leaps(self.floats or {}) if self.has_leapt is None else self.has_leapt
 
 
 class Single(NamedTuple):
@@ -168,7 +175,7 @@ class Endings:
     shared: Mapping[bytes, Shared] = field(default_factory=dict)
 
     def after(self, episode: Titled, ending: Ending | None) -> Endings:
-        """The ends with one more episode. It must be an `Episode` where the ending has no leap."""
+        """The ends with one more episode."""
         if ending is None:
             return Endings(self.episodes + 1, self.single, self.shared)
         if ending.last not in self.single and ending.last not in self.shared:
@@ -179,11 +186,7 @@ class Endings:
         same = shared.pop(ending.last) if first is None else Shared(first.title, (first.before,))
         is_other_way = ending.before not in same.befores
         # The leap is looked for only where the vote depends on it: most episodes end with an observation of their own.
-        has_leapt = bool(ending.has_leapt)
-        if ending.has_leapt is None and is_other_way:
-            assert isinstance(episode, Episode)  # a name comes with the leap
-            has_leapt = _has_leapt(episode)
-        shared[ending.last] = same.with_episode(ending.before, has_leapt)
+        shared[ending.last] = same.with_episode(ending.before, is_other_way and ending.leaps())
         return Endings(self.episodes + 1, single, _drop_oldest(shared, _MOST_SHARED))
 
     def problems(self, ending: Ending | None) -> list[Problem]:
@@ -206,19 +209,16 @@ def ending_of(episode: Episode, conventions: Conventions = Conventions()) -> End
     """How an episode ends; None without an observation of floats, with one row, with columns of different lengths, or where the end is mended."""
     if conventions.mends_end(episode):
         return None
-    columns = list(numeric_observations(episode).values())
-    if "f" not in [column.dtype.kind for column in columns] or len(columns[0]) < 2:
-        return None
-    return Ending(
-        b"".join([_mark(column[-1]) for column in columns]), b"".join([_mark(column[-2]) for column in columns])
-    )
-
-
-def _has_leapt(episode: Episode) -> bool:
-    """Whether the last observation has a value other than zero, and a leap leads to it."""
     observations = numeric_observations(episode)
-    # An end of zeros only has a code of its own, "zero_last_observation", which no other episode is needed for.
-    return any(np.any(column[-1]) for column in observations.values()) and leaps(observations)
+    columns = list(observations.values())
+    floats = {path: column for path, column in observations.items() if column.dtype.kind == "f"}
+    if not floats or len(columns[0]) < 2:
+        return None
+    last = b"".join([_mark(column[-1]) for column in columns])
+    before = b"".join([_mark(column[-2]) for column in columns])
+    if not any(column[-1].any() for column in columns):
+        return Ending(last, before, False)
+    return Ending(last, before, None, floats)
 
 
 class InOrder(Generic[_Titled]):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,7 +161,7 @@ class Preparation:
         kept = [path for path in encoded if made_here.get(path, True)] if made_here else []
         return f"{label}|encoded={','.join(encoded)}" + (f"|of_files={','.join(kept)}" if kept else "")
 
-    @property
+    @cached_property
     def standard(self) -> Standard:
         return Standard(flatten(self.step_spec), self.options.conventions, self.metadata)
 
@@ -196,7 +197,7 @@ class Preparation:
 
     def ending(self, episode: Episode) -> Ending | None:
         """How an episode ends, for a process that collects the ends of all; None where it has no such end, or it is mended."""
-        return ending_of(episode, self.options.conventions)
+        return ending_of(episode, self.standard.conventions)
 
     def preparer(self, policy: Policy | None = None) -> Preparer:
         return Preparer(self, self.options.policy() if policy is None else policy)

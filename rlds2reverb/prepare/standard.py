@@ -35,16 +35,31 @@ class Standard:
 
     def problems(self, filled: Episode) -> list[Problem]:
         """Problems of an episode that has been filled; metadata in items is judged as the columns that it becomes."""
-        if not self.metadata or not filled.columns:
+        if not filled.columns or self._has_good_metadata(filled):
             return find_problems(filled, self.columns, self.conventions)
         columns = {metadata_path(name): spec for name, spec in self.metadata.items()}
         return find_problems(with_metadata(filled, self.metadata), {**self.columns, **columns}, self.conventions)
 
     def problems_of_all(self, filled: Sequence[Episode]) -> list[list[Problem]]:
         """`problems` of every episode, faster for many short ones."""
-        if self.metadata:
+        if not all(map(self._has_good_metadata, filled)):
             return [self.problems(episode) for episode in filled]
         return find_problems_of_all(filled, self.columns, self.conventions)
+
+    def _has_good_metadata(self, episode: Episode) -> bool:
+        """Whether the metadata in items has no problem, by a quick look; False where it takes a closer one, as columns."""
+        for name, spec in self.metadata.items():
+            value = episode.metadata.get(name)
+            if isinstance(value, (bytes, str)):
+                is_good = spec.dtype == object and spec.shape == () and spec.image is None
+            elif isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biuf":
+                is_good = value.dtype == spec.dtype and value.shape == spec.shape
+                is_good = is_good and (value.dtype.kind != "f" or bool(np.isfinite(value).all()))
+            else:
+                is_good = False
+            if not is_good:
+                return False
+        return True
 
     def normalise(self, good: Episode) -> Episode:
         """What views cut and formats write of a good episode that is filled already."""

@@ -45,6 +45,7 @@ with needing("collecting from environments", "gymnasium", ModuleNotFoundError):
 AUTOSEED = "minari_autoseed"
 """Minari's option of a reset that switches off the seed it makes; not passed on to the environment."""
 
+_NO_INFOS: Mapping[str, Any] = {}
 _STEP_KEYS = frozenset(["action", "observation", "reward", "terminated", "truncated", "info"])
 
 
@@ -291,6 +292,9 @@ class DataCollector(gymnasium.Wrapper):  # type: ignore[misc]  # of a library th
     ) -> None:
         super().__init__(env)
         self._callback, self._record_infos = _make(step_data_callback), record_infos
+        self._is_plain = (
+            type(self._callback) is StepDataCallback
+        )  # which changes nothing, so that no step is put into a dict
         recorded, acted = observation_space or env.observation_space, action_space or env.action_space
         # Infos are a part of what is recorded in any case: the callback may add some.
         self._kinds = kinds_of(recorded, acted, True)
@@ -313,29 +317,33 @@ class DataCollector(gymnasium.Wrapper):  # type: ignore[misc]  # of a library th
           ConfigError: a value has another dtype or shape than those before; or no reset came before.
           InvalidEpisode: the episode that ends here is bad, and the policy is to stop.
         """
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        step = self._callback(
-            env=self.env,
-            obs=observation,
-            info=info,
-            action=action,
-            rew=reward,
-            terminated=terminated,
-            truncated=truncated,
-        )
-        if not self._collection.count and isinstance(step["reward"], np.floating) and not len(self._trajectory):
-            self._kinds.reward = ArraySpec(
-                (), step["reward"].dtype
-            )  # what the first step has, as of every other column
+        came: tuple[Any, Any, bool, bool, dict[str, Any]] = self.env.step(action)
+        observation, reward, terminated, truncated, info = came
+        if self._is_plain:
+            infos = info if self._record_infos else _NO_INFOS
+        else:
+            step = self._callback(
+                env=self.env,
+                obs=observation,
+                info=info,
+                action=action,
+                rew=reward,
+                terminated=terminated,
+                truncated=truncated,
+            )
+            action, reward, observation = step["action"], step["reward"], step["observation"]
+            terminated, truncated, infos = step["terminated"], step["truncated"], self._infos_of(step)
+        if not self._collection.count and isinstance(reward, np.floating) and not len(self._trajectory):
+            self._kinds.reward = ArraySpec((), reward.dtype)  # what the first step has, as of every other column
         self._trajectory.add(
-            step["action"] if self._acts is None else self._acts(step["action"]),
-            step["reward"],
-            step["observation"] if self._nest is None else self._nest(step["observation"]),
-            self._infos_of(step),
+            action if self._acts is None else self._acts(action),
+            reward,
+            observation if self._nest is None else self._nest(observation),
+            infos,
         )
-        if step["terminated"] or step["truncated"]:
-            self._end(bool(step["terminated"]))
-        return observation, reward, terminated, truncated, info
+        if terminated or truncated:
+            self._end(bool(terminated))
+        return came
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As of the environment, with a seed in any case; an episode that has not ended is truncated."""

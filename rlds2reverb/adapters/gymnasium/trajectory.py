@@ -39,6 +39,7 @@ _FLAG_SPEC = ArraySpec((), np.dtype(bool))
 _DISCOUNT_SPEC = ArraySpec((), np.dtype(np.float32))
 _MOST_BYTES = 4 << 30
 _FIRST_ROWS = 256
+_NO_INFOS: dict[str, Any] = {}  # of every step that has none
 
 
 @dataclass
@@ -125,6 +126,8 @@ class StepKinds:
         """The columns [T + 1, ...] of an episode's infos, and those that do not fit: (path, why)."""
         if self.infos is None:
             self.learn_infos(rows)
+        if not self.infos and not any(rows):
+            return {}, []
         columns: dict[str, Array] = {}
         faults: list[tuple[str, str]] = []
         for path, spec in (self.infos or {}).items():
@@ -167,7 +170,7 @@ def _column_of(values: list[Any], spec: ArraySpec) -> Array:
 
 def flat_infos(info: Mapping[str, Any]) -> dict[str, Any]:
     """Path -> value of an info; an array is copied, for some environments write into the same one."""
-    flat = dict[str, Any]()
+    flat: dict[str, Any] = {}
     for key, value in info.items():
         if isinstance(value, Mapping):
             flat.update({f"{key}/{below}": leaf for below, leaf in flat_infos(value).items()})
@@ -228,7 +231,7 @@ class OpenTrajectory:
         self._observe(self._observed, observation)
         self._is_open = True
         if self._records_infos:
-            self._infos.append(flat_infos(info))
+            self._infos.append(flat_infos(info) if info else _NO_INFOS)
 
     def add(self, action: Nest, reward: Any, observation: Nest, info: Mapping[str, Any]) -> None:
         """Adds an action, and what it led to.
@@ -260,7 +263,7 @@ class OpenTrajectory:
             acted.rows -= 1  # nothing of the step is taken
             raise
         if self._records_infos:
-            self._infos.append(flat_infos(info))
+            self._infos.append(flat_infos(info) if info else _NO_INFOS)
 
     def _begin_actions(self, action: Nest) -> RecordedColumns:
         self.kinds.learn(ACTION, action)

@@ -68,6 +68,8 @@ def _encode_items(column: Column, values: Array) -> Message:
         return _encode_bytes(column.key, leaf, values)
     if leaf.dtype.kind == "f":
         return _packed(column.key, _FLOATS, byte_view(np.ascontiguousarray(values, "<f4")))
+    if leaf.dtype.kind == "b":  # False and True are varints of one byte as they stand in memory
+        return _packed(column.key, _INTEGERS, values.tobytes())
     # A list holds int64: uint64 goes there by its bits, and smaller ones first grow, so that they keep their value.
     signed = values.astype(np.uint64).view(np.int64) if leaf.dtype.kind == "u" else values.astype(np.int64)
     return _integers(column.key, signed.ravel())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.episode import Episode
+from rlds2reverb.episode import Episode, with_metadata
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.formats.transform import Transform
@@ -57,6 +58,41 @@ def test_of_an_episode_that_cannot_be_read_only_the_fault_is_told() -> None:
             ("unreadable", "reward", "17 rows; expected 20"),
             ("unreadable", "", "no ends"),
         ]
+
+
+NUMBER, TEXT, PAIR = (
+    ArraySpec((), np.dtype(np.float64)),
+    ArraySpec((), np.dtype(object)),
+    ArraySpec((2,), np.dtype(np.int64)),
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "value"),
+    [
+        (NUMBER, np.float64(1)),
+        (NUMBER, np.float64("nan")),
+        (NUMBER, np.float32(1)),
+        (NUMBER, 1.5),
+        (NUMBER, np.array([1.0])),
+        (NUMBER, "text"),
+        (NUMBER, None),
+        (TEXT, "text"),
+        (TEXT, b"text"),
+        (TEXT, np.uint8(1)),
+        (PAIR, np.arange(2)),
+        (PAIR, np.arange(3)),
+    ],
+)
+def test_metadata_is_judged_as_the_columns_that_it_becomes(spec: ArraySpec, value: Any) -> None:
+    episodes = [
+        replace(strategies.episode(np.random.default_rng(number), 4), metadata={"x": value}) for number in range(3)
+    ]
+    standard = Standard.of(spec_of(episodes[0]), Conventions(), {"x": spec})
+    columns = {**standard.columns, "metadata/x": spec}
+    expected = [find_problems(with_metadata(episode, {"x": spec}), columns) for episode in episodes]
+    assert [standard.problems(episode) for episode in episodes] == expected
+    assert standard.problems_of_all(episodes) == expected
 
 
 def test_a_transform_adds_no_faults_to_an_episode_that_cannot_be_read() -> None:

@@ -204,7 +204,7 @@ def test_a_run_whose_seed_decides_nothing_goes_on_live(tmp_path: Path, monkeypat
         return convert(episodes_of(f"{HERE}:Unseeded", episodes=6, live=live), name)
 
     monkeypatch.setattr(those.Unseeded, "breaks_in", 4)
-    with pytest.raises(SourceError, match=r"episode 3 .*the cable is off"):
+    with pytest.raises(SourceError, match=r"episode 4 .*the cable is off"):
         record()
     monkeypatch.setattr(those.Unseeded, "breaks_in", -1)
     with pytest.raises(ConfigError, match=r"another source.*go on with live=True \(--live\)"):
