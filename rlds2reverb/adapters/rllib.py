@@ -75,7 +75,8 @@ def multi_agent_batch(
       batch, n_step, max_seq_len: as for `sample_batch`, which also documents the errors.
       module: the RLModule (or policy) that learns from all rows.
       module_column: path of the items' column that names the RLModule of each row instead, such as extras/metadata/policy_id; the
-        modules are those that occur. In items of trajectories it lies below policy_info.
+        modules are those that occur. In items of trajectories it lies below policy_info. Files call it policy_id, EnvRunners of the new
+        stack module_id: where the items have only the other of the two, it is taken.
       episode_column: path of the column that names the environment's episode, such as extras/metadata/episode_id. Rows that agree
         in it and in t are one environment step. Without it each row is one, as in a sample of RLlib's MultiAgentReplayBuffer.
 
@@ -91,7 +92,7 @@ def multi_agent_batch(
         env_steps = len(set(zip(_row_labels(batch, episode_column, columns, items).tolist(), times.tolist())))
     if module_column is None:
         return MultiAgentBatch({module: _as_sample_batch(columns, items, max_seq_len)}, env_steps)
-    labels = _row_labels(batch, module_column, columns, items)
+    labels = _row_labels(batch, _module_path(batch, module_column), columns, items)
     by_module = {}
     for name in sorted(set(labels.tolist())):
         rows = np.flatnonzero(labels == name)
@@ -333,6 +334,14 @@ def _continues(columns: dict[str, Any], items: Array) -> Array:
         if name in columns and columns[name].ndim == 1:
             follows = follows & ~columns[name][:-1].astype(bool)
     return np.asarray(follows, bool)
+
+
+def _module_path(batch: Batch, path: str) -> str:
+    """The path, or the one with the other name that RLlib has for a policy, where the items have only that."""
+    above, slash, name = path.rpartition("/")
+    other = {"policy_id": "module_id", "module_id": "policy_id"}.get(name, name)
+    is_other = _column_at(batch.data, path) is None and _column_at(batch.data, above + slash + other) is not None
+    return above + slash + other if is_other else path
 
 
 def _row_labels(batch: Batch, path: str, columns: dict[str, Any], items: Array) -> Array:

@@ -135,11 +135,13 @@ class _Rows:
     def __init__(self, rows: Any, module: str, is_of_many: bool) -> None:
         self._rows, self.module_id = rows, module
         agent = int(rows["agent_index"][0]) if "agent_index" in rows else 0
+        self.agent_index = agent if is_of_many else None
         episode = str(int(rows["eps_id"][0]))
         self.id_ = f"{episode}/{agent}" if is_of_many else episode
         self.multi_agent_episode_id = episode if is_of_many else None
-        self.agent_id = str(agent) if is_of_many else ""
+        self.agent_id = str(agent) if is_of_many else None
         self.t_started = int(rows["t"][0])
+        self.times = np.append(rows["t"], rows["t"][-1] + 1)
         self.is_terminated = bool(rows["terminateds"][-1])
         self.is_done = self.is_terminated or bool(rows["truncateds"][-1])
         self.extra_model_outputs: Mapping[str, Any] = rows

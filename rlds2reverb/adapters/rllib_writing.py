@@ -61,6 +61,7 @@ with needing("the adapter for RLlib", "rllib", ModuleNotFoundError):
 LOG = logging.getLogger("rlds2reverb.adapters.rllib")
 
 BLOCK, DROP = "block", "drop"
+AGENT_INDEX, TIME = "agent_index", "t"
 _REMEMBERED = 10_000  # ids of ended episodes, to know one that is handed over again
 _IDS_OF_A_WRITER = 10_000  # it keeps the names that it was given; a new one begins without
 _GATHERING = (
@@ -99,11 +100,21 @@ _COUNTS = tuple(count.name for count in fields(Account))
 
 
 class WholeEpisode(NamedTuple):
-    """An episode for `EpisodeWriter.write_episode`: its columns, its name, and what is known of it as a whole."""
+    """An episode for `EpisodeWriter.write_episode`: its columns, its name, and what is known of it as a whole.
+
+    Attributes:
+      others: agent -> episode, of the other agents in the same episode of the environment; None where nobody asks for them.
+    """
 
     columns: Mapping[str, Array]
     id: str
-    metadata: Mapping[str, str]
+    metadata: Mapping[str, Any]
+    others: Mapping[str, Episode] | None = None
+
+    @property
+    def episode(self) -> Episode:
+        """As a function of the user's gets it."""
+        return Episode(self.columns, self.metadata, self.id)
 
     @property
     def nbytes(self) -> int:
@@ -128,9 +139,22 @@ class _Unfinished:
     dtypes: Mapping[str, np.dtype[Any]]
     stop: int
     seen: int
-    metadata: Mapping[str, str]
+    metadata: Mapping[str, Any]
     group: str
     pieces: int = 0
+
+
+@dataclass
+class _Group:
+    """A MultiAgentEpisode that has not ended.
+
+    Attributes:
+      seen: the number of the call that brought its last chunk.
+      agents: id -> number, in the order of their first observations, as RLlib's `agent_index`.
+    """
+
+    seen: int
+    agents: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -140,16 +164,23 @@ class EpisodeAssembler:
     Attributes:
       extra_columns: names among RLlib's extra_model_outputs that become columns of the steps, such as action_logp.
       modules: only episodes of these RLModules; None for all.
+      with_others: whether each episode comes with those of the other agents, when the episode of the environment has ended. Each has a column `t`
+        then: the number of the environment's step of each row.
       calls_to_drop: of `take`, so many without a chunk of an episode, after which its EnvRunner has dropped it; None where that says nothing.
       repeated, cut: see `Account`.
     """
 
     extra_columns: Sequence[str] = ()
     modules: Collection[str] | None = None
+    with_others: bool = False
     calls_to_drop: int | None = 2
     repeated: int = 0
     cut: int = 0
     _open: dict[str, _Unfinished] = field(default_factory=dict)
+    _groups: dict[str, _Group] = field(default_factory=dict)
+    _gathered: dict[str, list[WholeEpisode]] = field(
+        default_factory=dict
+    )  # ended, of an episode of the environment that has not
     _ended: OrderedDict[str, None] = field(default_factory=OrderedDict)
     _calls: int = 0
 
@@ -162,21 +193,47 @@ class EpisodeAssembler:
         Raises:
           ConfigError: a chunk lacks one of `extra_columns`.
         """
+        if not self.with_others:
+            yield from self._take(samples)
+            return
+        for episode in self._take(samples):
+            self._gathered.setdefault(episode.metadata["episode_id"], []).append(episode)
+        ongoing = self._groups.keys() | {unfinished.metadata["episode_id"] for unfinished in self._open.values()}
+        for name in [name for name in self._gathered if name not in ongoing]:
+            yield from self._with_others(name, self._gathered.pop(name))
+
+    def _with_others(self, name: str, episodes: Sequence[WholeEpisode]) -> Iterator[WholeEpisode]:
+        """The episodes of the agents in one episode of the environment, each with the other ones."""
+        by_agent = {episode.id.removeprefix(f"rllib/{name}/"): episode.episode for episode in episodes}
+        for agent, episode in zip(by_agent, episodes):
+            if self.modules is None or episode.metadata.get("module_id", "") in self.modules:
+                others = {other: theirs for other, theirs in by_agent.items() if other != agent}
+                yield episode._replace(others=others)
+
+    def _take(self, samples: Sequence[Any]) -> Iterator[WholeEpisode]:
         self._calls += 1
         for sample in samples:
             if (agents := getattr(sample, "agent_episodes", None)) is None:
                 yield from self._take_chunk(sample, sample.is_done, sample.is_terminated)
                 continue
+            group = self._groups.setdefault(sample.id_, _Group(self._calls))
+            group.seen = self._calls
+            for agent in sample.env_t_to_agent_t:
+                group.agents.setdefault(str(agent), len(group.agents))
             for chunk in agents.values():
                 # An agent that was truncated before all others terminated stays truncated.
                 is_terminal = chunk.is_terminated or (sample.is_terminated and not chunk.is_done)
-                yield from self._take_chunk(chunk, chunk.is_done or sample.is_done, is_terminal, sample.id_)
+                yield from self._take_chunk(chunk, chunk.is_done or sample.is_done, is_terminal, sample)
             yield from self._pass_over_waiting(sample)
+            if sample.is_done:
+                del self._groups[sample.id_]
         # An ongoing episode is in every sample; after a reset it never comes again.
         dropped_before = -1 if self.calls_to_drop is None else self._calls - self.calls_to_drop
         for key in [key for key, unfinished in self._open.items() if unfinished.seen < dropped_before]:
             self.cut += 1
             yield self._end(key, False)
+        for name in [name for name, group in self._groups.items() if group.seen < dropped_before]:
+            del self._groups[name]
 
     def _pass_over_waiting(self, sample: Any) -> Iterator[WholeEpisode]:
         """Agents that wait for their turn are not in a chunk of their MultiAgentEpisode. When that ends they have no further step."""
@@ -186,11 +243,13 @@ class EpisodeAssembler:
             else:
                 self._open[key].seen = self._calls
 
-    def _take_chunk(self, chunk: Any, is_done: bool, is_terminal: bool, group: str = "") -> Iterator[WholeEpisode]:
+    def _take_chunk(self, chunk: Any, is_done: bool, is_terminal: bool, of: Any = None) -> Iterator[WholeEpisode]:
+        """Takes a chunk of one agent, `of` a MultiAgentEpisode or of an episode of its own."""
         module = str(chunk.module_id or "")
-        if self.modules is not None and module not in self.modules:
+        if self.modules is not None and module not in self.modules and not self.with_others:
             return
-        key = str(chunk.id_) if not group else f"{group}/{chunk.agent_id}"
+        group = "" if of is None else str(of.id_)
+        key = f"{group}/{chunk.agent_id}" if group else str(chunk.id_)
         start, count = int(chunk.t_started), len(chunk)
         if key in self._ended:
             self.repeated += 1
@@ -209,13 +268,21 @@ class EpisodeAssembler:
             pieces = 0
         if count:
             columns, last = _columns_of(chunk, self.extra_columns)
+            if unfinished is None or self.with_others:
+                times = _times_of(chunk, of)
+            if self.with_others:
+                columns[TIME], last[TIME] = times[:-1], times[-1:]
             if unfinished is None:
                 names = {
                     "episode_id": group or chunk.multi_agent_episode_id or key,
-                    "agent_id": str(chunk.agent_id or ""),
+                    "agent_id": "" if chunk.agent_id is None else str(chunk.agent_id),
                     "module_id": module,
                 }
-                metadata = {name: text for name, text in names.items() if text}
+                metadata: dict[str, Any] = {name: text for name, text in names.items() if text}
+                index = self._groups[group].agents[str(chunk.agent_id)] if group else getattr(chunk, AGENT_INDEX, None)
+                if index is not None:
+                    metadata[AGENT_INDEX] = np.int64(index)
+                metadata[TIME] = np.int64(times[0])
                 unfinished = _Unfinished([], last, _dtypes_of(chunk), start, self._calls, metadata, group, pieces)
                 self._open[key] = unfinished
             unfinished.parts.append(columns)
@@ -240,11 +307,11 @@ class EpisodeAssembler:
         for path, dtype in dtypes.items():
             if path in joined and np.can_cast(joined[path].dtype, dtype):
                 joined[path] = joined[path].astype(dtype, copy=False)
-        observation = {path: joined.pop(path) for path in unfinished.last}
+        observation = {path: joined.pop(path) for path in unfinished.last if path != TIME}
         reward = joined.pop("reward")
         action = columns_below({path: joined[path] for path in list(joined) if path.split("/")[0] == ACTION}, ACTION)
         others = {
-            path: np.concatenate([column, zero_row(column)])
+            path: column if path == TIME else np.concatenate([column, zero_row(column)])
             for path, column in joined.items()
             if path.split("/")[0] != ACTION
         }
@@ -269,6 +336,22 @@ def _columns_of(chunk: Any, extra_columns: Sequence[str]) -> tuple[dict[str, Arr
             )
         columns |= _stacked(name, chunk.get_extra_model_outputs(name))
     return columns, {path: column[-1:] for path, column in observations.items()}
+
+
+def _times_of(chunk: Any, of: Any) -> Array:
+    """[T + 1] the environment's step of each row of a chunk, `of` a MultiAgentEpisode, whose agents may act in turn, or of an episode of its own.
+
+    Source: MultiAgentEpisode.env_t_to_agent_t of Ray 2.60.
+    """
+    rows = len(chunk) + 1
+    if of is None:
+        times: Array | None = getattr(chunk, "times", None)
+        return np.arange(chunk.t_started, chunk.t_started + rows, dtype=np.int64) if times is None else times
+    steps = of.env_t_to_agent_t[chunk.agent_id]
+    acts = [(at, time) for at, time in enumerate(steps.data) if time != of.SKIP_ENV_TS_TAG]
+    first = chunk.t_started - acts[0][1]  # the lookback may hold earlier steps
+    times = np.array([at for at, _ in acts[first : first + rows]], np.int64)
+    return times + int(of.env_t_started) - int(steps.lookback)
 
 
 def _stacked(name: str, values: Any) -> dict[str, Array]:
@@ -323,7 +406,7 @@ class EpisodeSender:
         options: WriteKeywords,
         most_bytes: int = 256 << 20,
         when_full: str = BLOCK,
-        postprocess: Callable[[Episode], Episode] | None = None,
+        postprocess: Callable[..., Episode] | None = None,
     ) -> None:
         self._server, self._table, self._view, self._options = server, table, view, options
         self._most_bytes, self._when_full, self._postprocess = most_bytes, when_full, postprocess
@@ -487,12 +570,16 @@ class EpisodeSender:
         """The episode as the user's function returns it; an error of the function ends the writing."""
         if self._postprocess is None:
             return episode
-        changed = self._postprocess(Episode(episode.columns, episode.metadata, episode.id))
+        others = () if episode.others is None else (episode.others,)
+        changed = self._postprocess(episode.episode, *others)
         if not isinstance(changed, Episode):
             raise ConfigError(
                 f"postprocess: {self._postprocess}: returned a {type(changed).__name__}; expected an Episode"
             )
-        return WholeEpisode(changed.columns, episode.id, changed.metadata)
+        columns = dict(changed.columns)
+        if episode.others is not None:
+            columns.pop(TIME, None)
+        return WholeEpisode(columns, episode.id, changed.metadata)
 
     def _sleep(self, seconds: float) -> bool:
         """Waits before another attempt; False when it is closing, and there is no time for one."""
@@ -578,7 +665,8 @@ class RecordKeywords(WriteKeywords, total=False):
     extra_columns: Sequence[str]
     modules: Collection[str] | None
     evaluation: bool
-    postprocess: Callable[[Episode], Episode] | None
+    postprocess: Callable[..., Episode] | None
+    with_other_agents: bool
     when_full: str
     most_queued_bytes: int
 
@@ -591,7 +679,8 @@ def table_callbacks(
     extra_columns: Sequence[str] = (),
     modules: Collection[str] | None = None,
     evaluation: bool = False,
-    postprocess: Callable[[Episode], Episode] | None = None,
+    postprocess: Callable[..., Episode] | None = None,
+    with_other_agents: bool = False,
     when_full: str = BLOCK,
     most_queued_bytes: int = 256 << 20,
     **options: Unpack[WriteKeywords],
@@ -606,6 +695,9 @@ def table_callbacks(
       evaluation: whether EnvRunners of the evaluation write, too.
       postprocess: makes of each whole episode the one that is written, as RLlib's `postprocess_trajectory`; it runs in the sending thread. An
         error of it ends the writing, and is raised in the EnvRunner's next call.
+      with_other_agents: whether `postprocess` gets a second argument: agent -> episode, as recorded, of the other agents in the same episode of the
+        environment. All of them have a column `t` then, the environment's step of each row, which is not written. An agent's episode waits
+        until the environment's has ended.
       when_full: what happens while so many bytes wait that no more may: "block" makes the EnvRunner wait, "drop" leaves the episode out and counts it.
       most_queued_bytes: of episodes that wait for the server.
       options: the further ones of `Client.writer`, by name.
@@ -615,6 +707,8 @@ def table_callbacks(
     """
     if when_full not in (BLOCK, DROP):
         raise ConfigError(f"table_callbacks: when_full {when_full!r}: expected {BLOCK} or {DROP}")
+    if with_other_agents and postprocess is None:
+        raise ConfigError("table_callbacks: with_other_agents is about postprocess, and there is none")
     make_options(WriteOptions, "table_callbacks", table, view, **options)  # wrong ones fail here, not in a worker
     check_pickles(server)
     chosen: WriteKeywords = options
@@ -622,7 +716,8 @@ def table_callbacks(
     class TableCallbacks(_TableCallbacks):
         def __init__(self) -> None:
             sender = EpisodeSender(server, table, view, chosen, most_queued_bytes, when_full, postprocess)
-            super().__init__(EpisodeRecorder(EpisodeAssembler(tuple(extra_columns), modules), sender), evaluation)
+            assembler = EpisodeAssembler(tuple(extra_columns), modules, with_other_agents)
+            super().__init__(EpisodeRecorder(assembler, sender), evaluation)
 
     return TableCallbacks
 

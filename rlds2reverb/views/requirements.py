@@ -20,9 +20,9 @@ with state_out are the policy's initial state. Rows past the end are zeros; obs 
 
 Columns that RLlib's sampler makes are made here, too: terminateds, truncateds, dones, t (from the episode's metadata `t` on, the
 environment's step at which an agent entered, else from 0), and, unless the steps have columns of these names, eps_id (a hash of
-the episode's id), unroll_id, agent_index and env_id (0). Columns that the steps lack are left out, as by RLlib, if the requirement
-is an object of RLlib's or its column is one that only a policy or its loss makes (`MADE_BY_POLICIES`, state_in_N, state_out_N);
-`left_out` names them.
+the episode's id), agent_index (the metadata `agent_index`, else 0), unroll_id and env_id (0). Columns that the steps lack are left
+out, as by RLlib, if the requirement is an object of RLlib's or its column is one that only a policy or its loss makes
+(`MADE_BY_POLICIES`, state_in_N, state_out_N); `left_out` names them.
 
 Three things are ours: a range that starts at 0 works, which RLlib loses; `fill` overrides what stands before the start and past
 the end; and a column may be a path, such as obs/camera or observation/camera, or a nest, which stands for all below it.
@@ -494,11 +494,18 @@ class Requirements(BaseView):
         field = _step_path(column)
         columns = columns_under(episode.columns, field)
         if not columns and column in _NUMBERS:
-            number = episode_number(episode) if column == EPISODE_ID else 0
+            makers = {EPISODE_ID: episode_number, AGENT_INDEX: _agent_index}
+            number = makers[column](episode) if column in makers else 0
             return {column: np.full(len(episode), number, np.int64)}
         if not columns:
             raise ViewError(f'requirements: the steps lack "{field}"; found {sorted(episode.columns)}')
         return {column + path[len(field) :]: as_float32(values) for path, values in columns.items()}
+
+
+def _agent_index(episode: Episode) -> int:
+    """The number of the agent in its episode of the environment, which sources of several agents tell; 0 elsewhere."""
+    index = np.asarray(episode.metadata.get(AGENT_INDEX, 0))
+    return int(index) if index.ndim == 0 and index.dtype.kind in "iu" else 0
 
 
 def _source(name: str, requirement: ViewRequirement) -> tuple[str, tuple[int, ...]]:

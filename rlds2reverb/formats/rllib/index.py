@@ -272,6 +272,7 @@ def _check(name: str, values: Any, rows: int) -> None:
 
 
 _NOT_RECORDED = -1
+_DIGITS = 18  # of a number that int64 holds, whatever they are
 _LOOKED_AT = 64  # unfinished episodes of one id that are searched; bounds the time if a file has one id only
 
 
@@ -313,6 +314,7 @@ class Chain:
       first_t, last_t: numbers of steps.
       ended: `UNFINISHED`, `TERMINATED` or `TRUNCATED`.
       is_multi_agent: see `PolicyRows`.
+      agent_index: the number of the agent in the episode of the environment, as RLlib's `agent_index`.
     """
 
     number: int
@@ -321,6 +323,7 @@ class Chain:
     last_t: int
     ended: int
     is_multi_agent: bool
+    agent_index: int = 0
 
     @property
     def has_sure_seams(self) -> bool:
@@ -348,6 +351,7 @@ class EpisodeIndex:
         # `array`, not lists of numbers: a dataset may have millions of pieces, and each number would be an object of 32 bytes.
         self._places: dict[str, array[int]] = {key: array("q") for key in columns}
         self._open: dict[tuple[str, str, str, str], list[Chain]] = {}
+        self._agents: dict[tuple[str, str], dict[str, int]] = {}  # episode and worker -> agents that have names
         self.episodes: list[Chain] = []
 
     def add(self, found_rows: FoundRows) -> None:
@@ -374,10 +378,21 @@ class EpisodeIndex:
         for chain in reversed(chains[-_LOOKED_AT:]):
             if chain.continues_at(t):
                 return chain
-        chain = Chain(len(self.episodes), key[:3], t, t, keys.UNFINISHED, is_multi_agent)
+        episode, _, agent, worker = key
+        index = self._number_agent(episode, agent, worker)
+        chain = Chain(len(self.episodes), key[:3], t, t, keys.UNFINISHED, is_multi_agent, index)
         chains.append(chain)
         self.episodes.append(chain)
         return chain
+
+    def _number_agent(self, episode: str, agent: str, worker: str) -> int:
+        """The number of an agent: itself where it is one, else by the order in which the agents of an episode occur, as RLlib counts."""
+        if agent.isascii() and agent.isdecimal() and len(agent) <= _DIGITS:
+            return int(agent)
+        if not agent:
+            return 0
+        agents = self._agents.setdefault((episode, worker), {})
+        return agents.setdefault(agent, len(agents))
 
     def close(self) -> None:
         """Joins pieces that the files have in another order, and numbers the episodes by their first piece."""
@@ -386,6 +401,7 @@ class EpisodeIndex:
             if len(chains) > 1:
                 self._join(chains, into)
         self._open.clear()
+        self._agents.clear()
         columns = {
             key: np.frombuffer(column, np.int64) if column else np.zeros(0, np.int64)
             for key, column in self._places.items()

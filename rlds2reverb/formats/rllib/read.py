@@ -165,12 +165,14 @@ class RllibRecordings(Recordings):
     def metadata_spec(self) -> Nest:
         text = ArraySpec((), np.dtype(object))
         spec = dict.fromkeys(("episode_id", "policy_id", "agent_id", "ending"), text)
-        return {**spec, "t": ArraySpec((), np.dtype(np.int64))} if self._index.has_t else spec
+        numbers = (keys.AGENT_INDEX, "t") if self._index.has_t else (keys.AGENT_INDEX,)
+        return {**spec, **dict.fromkeys(numbers, ArraySpec((), np.dtype(np.int64)))}
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
         chain = self._index.episodes[number]
         episode, policy, agent = (text.encode("utf-8", "surrogatepass") for text in chain.ids)
-        metadata = {"episode_id": episode, "policy_id": policy, "agent_id": agent, "ending": keys.ENDINGS[chain.ended]}
+        metadata: dict[str, Any] = {"episode_id": episode, "policy_id": policy, "agent_id": agent}
+        metadata |= {keys.AGENT_INDEX: np.int64(chain.agent_index), "ending": keys.ENDINGS[chain.ended]}
         return {**metadata, "t": np.int64(chain.first_t)} if self._index.has_t else metadata
 
     def without(self, paths: Collection[str]) -> RllibRecordings:

@@ -6,6 +6,7 @@ import functools
 import pickle
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -215,6 +216,19 @@ def test_each_module_gets_the_rows_of_its_agents(view: str) -> None:
         for column in COLUMNS:
             np.testing.assert_array_equal(rows[column], expected[column])
     assert made.agent_steps() == made.env_steps() == sum(rows.count for rows in made.policy_batches.values())
+
+
+@pytest.mark.parametrize(("recorded", "asked"), [("policy_id", "module_id"), ("module_id", "policy_id")])
+def test_a_policy_is_found_by_either_of_its_names(recorded: str, asked: str) -> None:
+    source = [
+        replace(episode, metadata={recorded: episode.metadata["policy_id"]})
+        for episode in with_modules(random_episodes(), ["p0", "p1"])
+    ]
+    batch = labelled_batch(view_from(f"transition:extras=metadata/{recorded}"), source)
+    by_either = [multi_agent_batch(batch, module_column=f"extras/metadata/{name}") for name in (recorded, asked)]
+    assert [sorted(rows.policy_batches) for rows in by_either] == [["p0", "p1"]] * 2
+    with pytest.raises(ConfigError, match=f'no "extras/{asked}".*{recorded}'):
+        multi_agent_batch(batch, module_column=f"extras/{asked}")
 
 
 def test_steps_of_agents_at_one_time_are_one_step_of_the_environment() -> None:

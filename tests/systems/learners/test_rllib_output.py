@@ -11,17 +11,18 @@ import pytest
 import ray
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.examples.envs.classes.multi_agent import MultiAgentCartPole
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 
 import rlds2reverb
 from rlds2reverb.adapters.rllib_output import TableEnvRunner, TableMultiAgentEnvRunner, TableOutput
-from rlds2reverb.adapters.rllib_writing import flush_episodes
+from rlds2reverb.adapters.rllib_writing import EpisodeAssembler, flush_episodes
 from rlds2reverb.errors import ConfigError
 from tests.systems.learners.conftest import CARTPOLE, StartServer
 from tests.systems.learners.servers import signature_of
-from tests.systems.learners.test_rllib_writing import Row, finished, rows_in, rows_of
+from tests.systems.learners.test_rllib_writing import Row, Turns, finished, rows_in, rows_of
 
 SAMPLES: list[Any] = []
 """What the EnvRunners of this process have sampled."""
@@ -173,6 +174,35 @@ def test_the_old_stack_has_an_output_writer(client: rlds2reverb.Client, address:
     assert stored == rows_of_batches(SAMPLES)
 
 
+@pytest.mark.usefixtures("_ray")
+def test_agents_have_the_numbers_that_rllib_gives_them() -> None:
+    """The old stack's `agent_index`, of the same environment whose episodes the new one's EnvRunner hands over."""
+    config = old_config(None, batch_mode="complete_episodes").environment(Turns, env_config={})
+    config.multi_agent(policies={"p"}, policy_mapping_fn=lambda *_, **__: "p")
+    algorithm = config.build()
+    SAMPLES.clear()
+    algorithm.env_runner.sample()
+    algorithm.stop()
+    theirs: dict[int, set[float]] = {}
+    for batch in SAMPLES:
+        for index, observation in zip(batch["agent_index"].tolist(), batch["obs"].ravel().tolist()):
+            theirs.setdefault(index, set()).add(observation)
+    new_config = (
+        PPOConfig()
+        .environment(Turns, env_config={})
+        .multi_agent(policies={"p"}, policy_mapping_fn=lambda *_, **__: "p")
+    )
+    runner = MultiAgentEnvRunner(config=new_config)
+    episodes = list(EpisodeAssembler().take(runner.sample(num_timesteps=60, random_actions=True)))
+    runner.stop()
+    ours = {
+        int(episode.metadata["agent_index"]): set(episode.columns["observation"][:-1, 0].tolist())
+        for episode in episodes
+    }
+    assert ours == theirs
+    assert len(ours) == 3
+
+
 def rows(**columns: Any) -> SampleBatch:
     count = len(columns["t"])
     whole = {
@@ -202,7 +232,8 @@ def test_agents_and_episodes_of_one_batch_are_told_apart(address: str) -> None:
     output._recorder.take = lambda samples: episodes.extend(output._recorder.assembler.take(samples))
     output.write(MultiAgentBatch({"walker": batch}, 2))
     assert [episode.metadata for episode in episodes] == [
-        {"episode_id": "0", "agent_id": agent, "module_id": "walker"} for agent in ("0", "1")
+        {"episode_id": "0", "agent_id": str(agent), "module_id": "walker", "agent_index": agent, "t": 0}
+        for agent in (0, 1)
     ]
     assert [episode.columns["observation"].tolist() for episode in episodes] == [[[0], [1], [2]]] * 2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -314,6 +314,103 @@ def test_agents_that_wait_for_their_turn_or_leave_lose_nothing(steps: int, leave
     ]
     assert by_agent == sorted([*of_each_round, *of_each_round])
     assert (assembler.repeated, assembler.cut) == (0, 0)
+    entered = {"a": (0, 0), "b": (1, 0), "c": (2, 10)}
+    assert all(
+        (episode.metadata["agent_index"], episode.metadata["t"]) == entered[episode.metadata["agent_id"]]
+        for episode in episodes
+    )
+
+
+@pytest.mark.parametrize("leaves", [20, 57])
+@pytest.mark.parametrize("steps", [4, 7, 20])
+def test_each_agent_comes_with_the_others_and_their_steps(steps: int, leaves: int) -> None:
+    """The environment's observations are its steps, so these must be the column `t`."""
+    config = (
+        PPOConfig()
+        .environment(Turns, env_config={"leaves": leaves})
+        .env_runners(rollout_fragment_length=steps)
+        .multi_agent(policies={"p", "q"}, policy_mapping_fn=lambda agent, *_, **__: "q" if agent == "b" else "p")
+    )
+    runner = MultiAgentEnvRunner(config=config)
+    assembler = EpisodeAssembler(modules=["p"], with_others=True)
+    episodes = [part for _ in range(140 // steps) for part in assembler.take(runner.sample(random_actions=True))]
+    runner.stop()
+    agents = [episode.metadata["agent_id"] for episode in episodes]
+    assert sorted(agents) == ["a", "a", "c", "c"]
+    for episode in episodes:
+        assert episode.others is not None
+        assert episode.others.keys() == {"a", "b", "c"} - {episode.metadata["agent_id"]}
+        for part in (episode.episode, *episode.others.values()):
+            assert part.columns["t"].tolist() == part.columns["observation"][:, 0].tolist()
+            assert part.metadata["episode_id"] == episode.metadata["episode_id"]
+        assert episode.others["b"].columns["t"].tolist() == [0, 25, 50, 60]
+        assert episode.others["b"].metadata["module_id"] == "q"
+
+
+def test_a_function_sees_the_other_agents(client: rlds2reverb.Client, address: str) -> None:
+    """Each agent is rewarded by what the others got in the same steps, as a postprocess_trajectory of RLlib's may do."""
+
+    def share(episode: rlds2reverb.Episode, others: Mapping[str, rlds2reverb.Episode]) -> rlds2reverb.Episode:
+        reward = episode.columns["reward"].copy()
+        for other in others.values():
+            _, own, theirs = np.intersect1d(episode.columns["t"][:-1], other.columns["t"][:-1], return_indices=True)
+            reward[own] += other.columns["reward"][theirs]
+        return episode.with_columns(reward=reward)
+
+    callbacks = table_callbacks(address, "replay", "transition", postprocess=share, with_other_agents=True)
+    config = (
+        PPOConfig()
+        .environment(MultiAgentCartPole, env_config={"num_agents": 2})
+        .env_runners(rollout_fragment_length=30)
+        .multi_agent(policies={"p0", "p1"}, policy_mapping_fn=lambda agent, *_, **__: f"p{agent}")
+        .callbacks(callbacks)
+        .debugging(seed=0)
+    )
+    runner = MultiAgentEnvRunner(config=config)
+    samples = [episode for _ in range(8) for episode in runner.sample(random_actions=True)]
+    flush_episodes()
+    runner.stop()
+    ended = {episode.id_ for episode in samples if episode.is_done}
+    chunks = [
+        (episode, part) for episode in samples if episode.id_ in ended for part in episode.agent_episodes.values()
+    ]
+    steps: dict[tuple[str, int], int] = {}  # how many agents act, by episode and step: each has a reward of 1
+    for episode, part in chunks:
+        for step in range(len(part)):
+            at = (episode.id_, part.t_started + step)
+            steps[at] = steps.get(at, 0) + 1
+    expected = sorted(
+        (*map(float, part.get_observations()[step]), float(steps[episode.id_, part.t_started + step]))
+        for episode, part in chunks
+        for step in range(len(part))
+    )
+    assert sorted((*row[:4], row[5]) for row in rows_in(client)) == expected
+    assert {row[-1] for row in expected} == {1.0, 2.0}
+
+
+def test_an_episode_of_one_agent_has_no_others() -> None:
+    (episode,) = EpisodeAssembler(with_others=True).take([chunk(0, 3, ends=True)])
+    assert episode.others == {}
+    assert episode.columns["t"].tolist() == [0, 1, 2, 3]
+
+
+def test_agents_of_an_episode_that_was_dropped_come_without_its_end() -> None:
+    """An agent that had ended before waits for the others no longer."""
+    config = (
+        PPOConfig()
+        .environment(Turns, env_config={"leaves": 20})
+        .env_runners(rollout_fragment_length=25)
+        .multi_agent(policies={"p"}, policy_mapping_fn=lambda *_, **__: "p")
+    )
+    runner = MultiAgentEnvRunner(config=config)
+    assembler = EpisodeAssembler(with_others=True)
+    first = runner.sample(random_actions=True)
+    assert not list(assembler.take(first))
+    calls = [runner.sample(num_timesteps=1, random_actions=True, force_reset=not number) for number in range(3)]
+    episodes = [episode for samples in calls for episode in assembler.take(samples)]
+    runner.stop()
+    assert {episode.metadata["episode_id"] for episode in episodes} == {first[0].id_}
+    assert sorted(episode.metadata["agent_id"] for episode in episodes) == ["a", "b", "c"]
 
 
 def test_an_end_without_the_steps_before_it_is_no_terminal_one() -> None:
@@ -435,6 +532,8 @@ def test_wrong_options_fail_where_they_are_written(client: rlds2reverb.Client) -
         table_callbacks("localhost:1", "replay", max_step=3)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="client"):
         table_callbacks(client, "replay")
+    with pytest.raises(ConfigError, match="with_other_agents is about postprocess"):
+        table_callbacks("localhost:1", "replay", with_other_agents=True)
 
 
 def test_an_algorithm_trains_while_its_remote_runners_write(client: rlds2reverb.Client, address: str) -> None:

@@ -173,6 +173,18 @@ def test_initial_states_beyond_the_dtype_and_of_a_leaf_that_is_not_there_are_ref
 # What is made, and what is left out.
 
 
+@pytest.mark.parametrize(
+    ("index", "expected"),
+    [(3, 3), (np.int64(2), 2), (np.uint8(1), 1), ("2", 0), (True, 0), (1.5, 0), (np.arange(2), 0)],
+)
+def test_an_agent_has_the_index_of_its_metadata(index: Any, expected: int) -> None:
+    view = Requirements({"agent_index": {}})
+    episode = replace(recorded(3), metadata={"agent_index": index})
+    assert values(view, episode)["agent_index"].tolist() == [expected] * 2
+    own = replace(recorded(3, agent_index=np.full(3, 7)), metadata={"agent_index": index})
+    assert values(view, own)["agent_index"].tolist() == [7] * 2
+
+
 def test_numbers_of_the_episode_are_made_where_the_steps_have_none() -> None:
     episode = recorded(4)
     view = Requirements({name: {} for name in ("eps_id", "unroll_id", "agent_index", "env_id", "t")})

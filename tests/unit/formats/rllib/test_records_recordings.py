@@ -24,6 +24,7 @@ from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.rllib import records as chapter
 from rlds2reverb.formats.rllib.index import find
 from rlds2reverb.formats.rllib.values import encode_texts
+from rlds2reverb.formats.source import metadata_spec_of
 from rlds2reverb.specs import flatten
 
 
@@ -137,6 +138,21 @@ def test_an_episode_for_each_agent_and_policy(tmp_path: Path) -> None:
         "7/runner": 3,
     }
     assert [episode.metadata["policy_id"] for episode in open_source(name)] == [b"walker", b"walker", b"runner"]
+
+
+def test_agents_are_numbered_as_rllib_numbers_them(tmp_path: Path) -> None:
+    """By their numbers, or by the order in which those of one episode occur."""
+
+    def indices(**columns: Any) -> list[int]:
+        ((name, agents),) = columns.items()
+        batches = [batch(7, 0, 2, "", **{name: [agent] * 2}) for agent in agents]
+        again = batch(8, 0, 2, "", **{name: [agents[-1]] * 2})
+        source = open_source(written(tmp_path, [multi(walker=joined(*batches, again))]))
+        assert str(flatten(metadata_spec_of(source))["agent_index"]) == "int64[]"
+        return [int(episode.metadata["agent_index"]) for episode in source]
+
+    assert indices(agent_index=[0, 2, 1]) == [0, 2, 1, 1]
+    assert indices(agent_id=["cat", "dog", "9" * 30]) == [0, 1, 2, 0]
 
 
 def test_the_same_id_of_other_workers_and_a_second_time_is_another_episode(tmp_path: Path) -> None:
