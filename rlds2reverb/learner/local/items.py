@@ -79,6 +79,16 @@ class TakenItems(NamedTuple):
         columns = [column.take(items) for column in source.columns]
         return cls(places, source.keys[items], source.priorities[items], columns)
 
+    def pick(self, items: Array, places: Array) -> TakenItems:
+        """Some of these, by their numbers, for these places. One alone is no copy, so that a whole episode may stand at many places."""
+        if len(self.keys) > 1:
+            columns = [column[items] for column in self.columns]
+        elif len(items) > 1:
+            columns = [np.broadcast_to(column, (len(items), *column.shape[1:])) for column in self.columns]
+        else:
+            return self._replace(places=places)
+        return TakenItems(places, self.keys[items], self.priorities[items], columns)
+
     def before(self, end: int) -> TakenItems:
         """Only the items whose places are before `end`."""
         if len(self.places) and self.places[-1] < end:

@@ -14,7 +14,7 @@ A rank or a worker has windows of its own places (`Share`), and so reads the epi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -44,10 +44,40 @@ _FILL = 0.9
 next one. That costs more than the tenth that stays free, which is for items that differ in size."""
 
 
-class ItemWindow:
-    """Items at places of a random order, which are put there in any order; a place may stay empty."""
+class KeptEpisodes:
+    """Episodes of which slices are cut, as they were prepared: each slice needs a whole one, and preparing it costs a hundred times more than cutting.
 
-    def __init__(self, count: int) -> None:
+    Those that come first stay, as many as the bytes hold: draws at random need any of them equally often. Lazy images are not kept, whose pixels would
+    stay with them.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._left, self._episodes = most_bytes, dict[int, tuple[str, TakenItems]]()
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._episodes
+
+    def keep(self, number: int, episode_id: str, items: TakenItems) -> None:
+        """Keeps all items of an episode, if there is room."""
+        is_plain = all(column.dtype != object for column in items.columns)
+        if is_plain and items.nbytes <= self._left:
+            self._left -= items.nbytes
+            self._episodes[number] = episode_id, items
+
+    def get(self, number: int) -> tuple[str, TakenItems]:
+        """The id of an episode, and all of its items."""
+        return self._episodes[number]
+
+
+class ItemWindow:
+    """Items at places of a random order, which are put there in any order; a place may stay empty.
+
+    Args:
+      is_listed: keeps items as arrays of their own, and gives batches as lists of them, not copied: for slices, which copy a part of each.
+    """
+
+    def __init__(self, count: int, is_listed: bool = False) -> None:
+        self._is_listed = is_listed
         self._keys, self._priorities = np.empty(count, np.uint64), np.empty(count, np.float64)
         self._columns: list[Column] = []  # an array each, or a list of arrays once items differ in shape
         self._bytes = np.zeros(count, np.int64)  # of the item at each place
@@ -65,7 +95,13 @@ class ItemWindow:
         if not len(at):
             return
         if not self._columns:
-            self._columns = [np.empty((len(self._keys), *values.shape[1:]), values.dtype) for values in taken.columns]
+            places = len(self._keys)
+            self._columns = [
+                [np.empty(0, values.dtype)] * places
+                if self._is_listed
+                else np.empty((places, *values.shape[1:]), values.dtype)
+                for values in taken.columns
+            ]
         for number, values in enumerate(taken.columns):
             column = self._columns[number]
             if isinstance(column, np.ndarray) and column.shape[1:] != values.shape[1:]:
@@ -83,11 +119,11 @@ class ItemWindow:
     def lazy_images(self) -> list[Column]:
         """The columns with lazy images, see `LazyImage`."""
         first = self.places[:1]
+        values = [np.asarray(column[int(first[0])]) if len(first) else np.empty(0) for column in self._columns]
         return [
             column
-            for column in self._columns
-            if len(first)
-            and any(isinstance(value, LazyImage) for value in np.asarray(column[int(first[0])], object).flat)
+            for column, value in zip(self._columns, values)
+            if value.dtype == object and any(isinstance(image, LazyImage) for image in value.flat)
         ]
 
     def cut(self, count: int) -> None:
@@ -99,12 +135,15 @@ class ItemWindow:
         self.nbytes = int(self._bytes.sum())
 
     def batch(self, places: Array, among: Array, epoch: int) -> FlatBatch:
-        """The items at these places, in memory of their own."""
-        columns = (
-            column[places] if isinstance(column, np.ndarray) else stack_values([column[place] for place in places])
-            for column in self._columns
-        )
-        return FlatBatch(tuple(columns), sample_info(self._keys[places], self._priorities[places], among, epoch))
+        """The items at these places, in memory of their own; those of a window that is listed are the window's."""
+        columns = tuple(self._take(column, places) for column in self._columns)
+        return FlatBatch(columns, sample_info(self._keys[places], self._priorities[places], among, epoch))
+
+    def _take(self, column: Column, places: Array) -> Column:
+        if isinstance(column, np.ndarray):
+            return column[places]
+        values = [column[place] for place in places.tolist()]
+        return values if self._is_listed else stack_values(values)
 
     def _split(self, column: Array) -> list[Array]:
         """An array for each place, so that items may differ in shape."""
@@ -166,6 +205,7 @@ class PermutedEpoch:
       drawn: items that came before `place`.
       bad: episodes that were left out already.
       size: items of the first window; 0 to find it out.
+      kept: episodes of earlier epochs, where slices are cut.
     """
 
     def __init__(
@@ -178,6 +218,7 @@ class PermutedEpoch:
         drawn: int = 0,
         bad: Iterable[int] = (),
         size: int = 0,
+        kept: KeptEpisodes | None = None,
     ) -> None:
         self.number, self.drawn, self.repeated = number, drawn, 0
         self._ready, self._options, self._order, self._place, self._bad = ready, options, order, place, set(bad)
@@ -185,6 +226,9 @@ class PermutedEpoch:
         self._names, self._preparer = ItemNames(ready.outputs[0], ready.identity), ready.preparer(self._policy)
         self._permutation = order.places(number)
         self._size = size  # items that the next window may have
+        # Whole episodes take half of the bytes then, and the window the other half.
+        self._most_bytes = options.shuffle_bytes if options.slices is None else options.shuffle_bytes // 2
+        self._kept = KeptEpisodes(0 if options.slices is None else self._most_bytes) if kept is None else kept
         self._window: ItemWindow | None = None
         self._ahead: LoadingAhead | None = None
         self._decoded_size = options.decode if isinstance(options.decode, Size) else None
@@ -327,7 +371,7 @@ class PermutedEpoch:
 
     def restart(self, number: int) -> PermutedEpoch:
         self.close()
-        return PermutedEpoch(self._ready.silent(), self._options, self._order, number, size=self._size)
+        return PermutedEpoch(self._ready.silent(), self._options, self._order, number, size=self._size, kept=self._kept)
 
     def close(self) -> None:
         self._window = self._ahead = None
@@ -355,7 +399,7 @@ class PermutedEpoch:
 
     def _read(self, order_places: Array) -> tuple[ItemWindow, int]:
         """A window of the first of these places, at least one, and their number."""
-        count, most_bytes = len(order_places), self._options.shuffle_bytes
+        count, most_bytes = len(order_places), self._most_bytes
         places, items = self._episodes_of(order_places)
         window: ItemWindow | None = None
         is_whole = False
@@ -363,14 +407,14 @@ class PermutedEpoch:
             # Asked anew after a cut: the rest of the list that the source was given has episodes which the smaller window does not need.
             unread = [number for number, at in places.items() if at[0] < count and number not in self._bad]
             is_whole = True
-            for number, episode in self._ready.source.at(unread) if unread else ():
+            for number, episode in self._read_episodes(unread):
                 taken = self._take_from(number, episode, places.pop(number), items, count)
                 if taken is None:
                     continue
                 fits = count
                 if window is None:
                     fits = max(1, min(count, most_bytes * len(taken.places) // max(1, taken.nbytes)))
-                    window = ItemWindow(fits)
+                    window = ItemWindow(fits, self._options.slices is not None)
                     window.put(taken.before(fits))
                 else:
                     window.put(taken)
@@ -380,7 +424,7 @@ class PermutedEpoch:
                 if fits < count:
                     count, is_whole = fits, False
                     break
-        window = ItemWindow(count) if window is None else window
+        window = ItemWindow(count, self._options.slices is not None) if window is None else window
         if window.nbytes:
             self._size = max(1, int(_FILL * most_bytes * len(window.places) / window.nbytes))
         return window, count
@@ -393,8 +437,21 @@ class PermutedEpoch:
         each, begins = np.unique(episodes[by_episode], return_index=True)
         return dict(zip(each.tolist(), np.split(by_episode, begins[1:]))), numbers - starts[episodes]
 
-    def _take_from(self, number: int, episode: Episode, places: Array, items: Array, count: int) -> TakenItems | None:
-        """Takes an episode's items at these places, as far as they are below `count`; None if it has none of them."""
+    def _read_episodes(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode | None]]:
+        """These episodes, with None for those that are kept."""
+        yield from ((number, None) for number in numbers if number in self._kept)
+        unread = [number for number in numbers if number not in self._kept]
+        if unread:
+            yield from self._ready.source.at(unread)
+
+    def _take_from(
+        self, number: int, episode: Episode | None, places: Array, items: Array, count: int
+    ) -> TakenItems | None:
+        """Takes an episode's items at these places, as far as they are below `count`; None if it has none of them. None for one that is kept."""
+        if episode is None:
+            self._ids[number], kept = self._kept.get(number)
+            places = places[(places < count) & (items[places] < len(kept.keys))]
+            return kept.pick(items[places], places) if len(places) else None
         self._ids[number] = episode.id
         block = items_of(number, self._preparer.prepare(episode), self._names)
         if block is None:
@@ -407,5 +464,8 @@ class PermutedEpoch:
                 f"{self._ready.source.name}, episode {number}: makes {len(block.keys):,} items; expected at most {most:,} by its length as "
                 "the dataset says it, or as it was counted: the data has changed, or its description is wrong; open it again"
             )
+        if self._options.slices is not None:
+            every = np.arange(len(block.keys))
+            self._kept.keep(number, episode.id, TakenItems.of(block, every, every))
         places = places[(places < count) & (items[places] < len(block.keys))]
         return TakenItems.of(block, items[places], places) if len(places) else None

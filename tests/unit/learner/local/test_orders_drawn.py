@@ -13,6 +13,7 @@ from rlds2reverb import Local, SliceSpec, local
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.local.orders import Draws
+from rlds2reverb.specs import flatten
 
 
 def episodes(*lengths: int) -> list[Episode]:
@@ -233,3 +234,57 @@ def test_a_state_of_another_sampler_is_refused() -> None:
     with local(episodes(*LENGTHS), VIEW, 4, sampler="prioritized", exponent=0.6) as other:
         with pytest.raises(ConfigError, match="exponent"):
             other.restore(state)
+
+
+@pytest.mark.parametrize("order", [{"shuffle": "global"}, {"sampler": "uniform"}, {"sampler": "prioritized"}])
+@pytest.mark.parametrize("lengths", [LENGTHS, (7, 7, 7, 7)])
+@pytest.mark.parametrize("has_text", [False, True])
+@pytest.mark.parametrize("ranks", [{}, {"rank": 1, "world_size": 2}])
+def test_slices_do_not_depend_on_what_is_kept_in_memory(
+    order: dict[str, Any], lengths: tuple[int, ...], has_text: bool, ranks: dict[str, Any]
+) -> None:
+    """With the fewest bytes an episode is prepared again for each slice; with most no episode is, after the first epoch."""
+    source = episodes(*lengths)
+    if has_text:
+        for number, episode in enumerate(source):
+            texts = np.array([f"{number} {step}".encode() for step in range(len(episode))], object)
+            source[number] = Episode({**episode.columns, "says": texts}, {}, episode.id)
+    given_batches = []
+    for most_bytes in (1, 700, 1 << 20):
+        with local(
+            source,
+            "episode:extras=says" if has_text else "episode",
+            batch_size=3,
+            slices=SliceSpec(4, strict=False),
+            epochs=6,
+            shuffle_bytes=most_bytes,
+            **order,
+            **ranks,
+        ) as batches:
+            given_batches.append(list(batches))
+    first, *others = given_batches
+    assert len(first) >= 4
+    for other in others:
+        for batch, same in zip(first, other, strict=True):
+            _assert_equal(batch, same)
+    for batch in first:  # a slice is rows of one episode, one after the other
+        seen = batch.data.observation
+        assert (seen[..., 0] == seen[:, :1, 0])[batch.info.mask].all()
+        assert (np.diff(seen[..., 1], axis=1)[batch.info.mask[:, 1:]] == 1).all()
+
+
+def _assert_equal(batch: Any, same: Any) -> None:
+    for values, others in zip([*batch.info], [*same.info], strict=True):
+        np.testing.assert_array_equal(values, others)
+    columns, other_columns = flatten(batch.data), flatten(same.data)
+    assert columns.keys() == other_columns.keys()
+    for path, column in columns.items():
+        np.testing.assert_array_equal(column, other_columns[path], path)
+
+
+def test_batches_of_slices_do_not_change_with_later_ones() -> None:
+    with local(episodes(9), batch_size=4, slices=SliceSpec(9), sampler="uniform", epochs=None) as batches:
+        first = next(batches)
+        kept = first.data.observation.copy()
+        first.data.observation[:] = -1
+        np.testing.assert_array_equal(next(batches).data.observation, kept)
