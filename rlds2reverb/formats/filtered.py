@@ -30,10 +30,10 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episode import IS_FIRST, IS_LAST, Array, Episode, EpisodeCut, KnownEpisode, name_of_rows
+from rlds2reverb.episode import IS_FIRST, IS_LAST, Array, Episode, EpisodeCut, KnownEpisode, Notice, name_of_rows, note
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.source import Finding, IsKnown, LeftOut, Source, Wrapper, add_left_out, columns_of
-from rlds2reverb.text import counted
+from rlds2reverb.text import counted, shortened
 
 SINGLE_ROWS = "single rows"
 """What rows are counted below that rules leave between two gaps."""
@@ -56,6 +56,15 @@ class Rule(ABC):
     def needs_names(self) -> bool:
         """Whether it looks at `Episode.id`, which some formats make of all columns."""
         return False
+
+    @property
+    def mentions(self) -> Collection[str]:
+        """Names or keys of single episodes that it was given: those of no episode are told."""
+        return ()
+
+    def names_of(self, episode: Episode) -> Collection[str]:
+        """What `mentions` may call an episode."""
+        return ()
 
     @abstractmethod
     def columns(self, source: Source) -> Collection[str] | None:
@@ -109,6 +118,7 @@ class Verdicts:
       starts, stops: [runs] int64, its rows in the episode.
       rows: [runs] int64, of the whole episode.
       left_out: rule -> what it takes out.
+      unmet: rule -> those that it `mentions` and that are of no episode, sorted.
     """
 
     numbers: Array
@@ -116,6 +126,7 @@ class Verdicts:
     stops: Array
     rows: Array
     left_out: Mapping[str, LeftOut]
+    unmet: Mapping[str, tuple[str, ...]]
 
 
 class Judging(Finding[Verdicts]):
@@ -136,6 +147,19 @@ class Judging(Finding[Verdicts]):
         """Rule -> what it takes out; {} before the source was read."""
         return self.value.left_out if "value" in vars(self) else {}
 
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """Names that are of no episode; () before the source was read."""
+        unmet = self.value.unmet if "value" in vars(self) else {}
+        return tuple(
+            note(
+                "unmet_names",
+                f"{rule}: {counted(len(names), 'name')} of no episode: {shortened(', '.join(names))}",
+                len(names),
+            )
+            for rule, names in unmet.items()
+        )
+
     def check(self) -> None:
         for rule in self.rules:
             rule.columns(self._source)  # refuses another function of the same name
@@ -144,9 +168,13 @@ class Judging(Finding[Verdicts]):
         """Raises `SourceError` if the data cannot be read, lack what a rule looks at, or nothing is left of them."""
         left_out: Mapping[str, LeftOut] = {rule.text: LeftOut() for rule in self.rules}
         runs: list[tuple[int, int, int, int]] = []
+        unmet = {rule.text: set(rule.mentions) for rule in self.rules if rule.mentions}
         number = -1
         for number, episode in enumerate(self._light_episodes()):
             rows = len(episode)
+            for rule in self.rules if unmet else ():
+                if rule.text in unmet:
+                    unmet[rule.text].difference_update(rule.names_of(episode))
             if episode.faults or not _is_even(episode):  # validation judges it
                 runs.append((number, 0, rows, rows))
                 continue
@@ -166,7 +194,8 @@ class Judging(Finding[Verdicts]):
                 f"{self._source.name}: nothing is left of {counted(number + 1, 'episode')}, expected at least one: {by_rule}"
             )
         table = np.array(runs, np.int64).reshape(-1, 4)
-        return Verdicts(table[:, 0], table[:, 1], table[:, 2], table[:, 3], left_out)
+        met_not = {rule: tuple(sorted(names)) for rule, names in unmet.items() if names}
+        return Verdicts(table[:, 0], table[:, 1], table[:, 2], table[:, 3], left_out, met_not)
 
     def _light_episodes(self) -> Iterator[Episode]:
         """The episodes with few columns, and with the names that they have with all of them where a rule looks at these."""
@@ -248,6 +277,10 @@ class Filtered(Wrapper):
     @property
     def filtered(self) -> Mapping[str, LeftOut]:
         return add_left_out([self._source.filtered, self._judging.left_out])
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        return (*self._source.notices, *self._judging.notices)
 
     @property
     def episode_count(self) -> int | None:

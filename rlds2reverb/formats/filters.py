@@ -351,8 +351,15 @@ class Exclude(Rule):
     def columns(self, source: Source) -> Collection[str]:
         return ()
 
+    @property
+    def mentions(self) -> Collection[str]:
+        return self.names
+
+    def names_of(self, episode: Episode) -> Collection[str]:
+        return [name for name in (episode.id, episode.recorded_id) if name is not None]
+
     def judge(self, episode: Episode) -> bool:
-        return episode.id not in self.names and episode.recorded_id not in self.names
+        return self.names.isdisjoint(self.names_of(episode))
 
 
 def _names_in(path: Path) -> list[str]:
@@ -398,7 +405,7 @@ class KeepRanges(Rule):
         if isinstance(ranges, (str, Path)):
             where = f"{where} {ranges}"
             try:
-                values = json.loads(Path(ranges).expanduser().read_text("utf-8"))
+                values = json.loads(Path(ranges).expanduser().read_text("utf-8"), object_pairs_hook=_without_doubles)
             except (OSError, ValueError) as error:
                 raise ConfigError(f"{where}: cannot be read: {error}") from error
         if not isinstance(values, Mapping):
@@ -432,19 +439,33 @@ class KeepRanges(Rule):
                 )
         return ()
 
+    @property
+    def mentions(self) -> Collection[str]:
+        return self.ranges
+
+    def names_of(self, episode: Episode) -> Collection[str]:
+        if not self.by:
+            return [name for name in (episode.id, episode.recorded_id) if name is not None]
+        texts = [text_of(episode.metadata.get(path)) for path in self._paths]
+        return [] if None in texts else ["--".join(text or "" for text in texts)]
+
     def judge(self, episode: Episode) -> bool | Array:
-        if self.by:
-            texts = [text_of(episode.metadata.get(path)) for path in self._paths]
-            keys = [] if None in texts else ["--".join(text or "" for text in texts)]
-        else:
-            keys = [key for key in (episode.id, episode.recorded_id) if key is not None]
-        pairs = next((self.ranges[key] for key in keys if key in self.ranges), None)
+        pairs = next((self.ranges[name] for name in self.names_of(episode) if name in self.ranges), None)
         if pairs is None:
             return False
         kept = np.zeros(len(episode), bool)
         for start, stop in pairs.tolist():
             kept[start:stop] = True
         return kept
+
+
+def _without_doubles(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, of which Python's reader would keep the last of two equal keys; raises ValueError."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        key = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
+        raise ValueError(f"the key {shortened(repr(key))} stands twice")
+    return values
 
 
 def _ranges_of(pairs: Any, where: str) -> Array:

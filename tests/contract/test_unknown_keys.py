@@ -40,6 +40,13 @@ _LIMITERS: list[dict[str, Any]] = [
     {"kind": "prefill", "items": 1, "then": {"kind": "min_size"}},
 ]
 
+_MIXTURE = {
+    "sets": [{"source": "bundled:cartpole", "transform": {"drop": ["discount"]}}],
+    "transform": {"rename": {"action": "act"}},
+    "normalize": {"columns": "act", "mode": "mean_std"},
+    "view": {"view": "slices", "length": 2},
+}
+
 PLACES: list[tuple[str, Reader, Any, tuple[Any, ...], str]] = [
     ("transform", transform_of, {"select": ["action"]}, (), "selct"),
     ("transform section", transform_of, {"transform": {"select": ["action"]}}, ("transform",), "renam"),
@@ -68,6 +75,27 @@ PLACES: list[tuple[str, Reader, Any, tuple[Any, ...], str]] = [
         _table(signature={"from_dataset": "bundled:cartpole"}),
         ("tables", 0, "signature"),
         "veiw",
+    ),
+    *(
+        (
+            f"checkpoints {key}",
+            _read_server,
+            {**_table(), "checkpoints": {key: {"last": 3}}},
+            ("checkpoints", key),
+            near,
+        )
+        for key, near in {"keep": "hourl", "upload_keep": "dayly"}.items()
+    ),
+    *(
+        (f"mixture {' '.join(map(str, place))}", lambda path: open_source(f"mix:{path}"), _MIXTURE, place, near)
+        for place, near in (
+            ((), "balanc"),
+            (("sets", 0), "wieght"),
+            (("sets", 0, "transform"), "selct"),
+            (("transform",), "renam"),
+            (("normalize",), "mod"),
+            (("view",), "extra"),
+        )
     ),
     ("ilr", lambda path: open_source(f"ilr:{path}"), {"dataset_configs": [{}], **_ENTRY}, (), "dataset_config"),
     *(

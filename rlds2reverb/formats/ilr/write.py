@@ -117,7 +117,7 @@ class IlrDestination(Destination):
 
     def _too_few(self, content: Content, shards: int, count: int) -> ConfigError:
         return ConfigError(
-            f"{self.name}: shards={shards}: {content.source} has {counted(count, 'episode')}, and no shard may be empty; expected at most {count}"
+            f"{self.name}: shards={shards}: {content.source} has {counted(count, 'episode')}, and no shard may be empty; expected at most {count}, or shard_frames instead"
         )
 
     @property

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from rlds2reverb import Episode
 from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.formats.filtered import Filtered
+from rlds2reverb.formats import open_source
+from rlds2reverb.formats.filtered import Filtered, filtered
 from rlds2reverb.formats.filters import Condition, Exclude, Function, Idle, KeepRanges, Where, WhereStep
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.prepare.options import ReadingOptions
@@ -394,3 +395,25 @@ def test_a_condition_of_an_episode_reads_the_columns_that_it_names_and_no_others
         == Where(Condition.of("length>1", "where")).columns(source)
         == ()
     )
+
+
+def test_names_of_no_episode_are_told() -> None:
+    """A name that was mistyped would leave in what was to go, or take out what was to stay."""
+    episodes = list(open_source("bundled:cartpole"))[:3]
+    first, second, third = (episode.id for episode in episodes)
+    rules = [Exclude.of([first, "content:ff", "typo"]), KeepRanges.of({second: [[0, 9]], third: [[0, 9]], "no": []})]
+    source = filtered(EpisodeList(episodes), rules)
+    assert not source.notices, "known when the source was read"
+    assert source.episode_count == 2
+    assert [(notice.code, notice.text, notice.count) for notice in source.notices] == [
+        ("unmet_names", "exclude: 2 names of no episode: content:ff, typo", 2),
+        ("unmet_names", "keep_ranges: 1 name of no episode: no", 1),
+    ]
+    assert all(notice.is_note for notice in source.notices)
+    assert not filtered(EpisodeList(episodes), [Exclude.of(first)]).notices
+
+
+def test_a_key_that_stands_twice_in_a_file_of_ranges_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ranges.json").write_text('{"a": [[0, 1]], "b": [], "a": [[5, 9]]}')
+    with pytest.raises(ConfigError, match="the key 'a' stands twice"):
+        KeepRanges.of(tmp_path / "ranges.json")
