@@ -3,7 +3,7 @@
     config.offline_data(input_="localhost:8000/replay", offline_data_class=table_data("localhost:8000", "replay"))
     config.offline_data(input_="bundled:cartpole", offline_data_class=local_data("bundled:cartpole"))
 
-`input_` must be set, but is not read. Items become episodes, those go through the algorithm's learner connectors, and each batch has at least
+`input_` must be set, but is not read. Items become episodes, those go through the algorithm's learner connectors, and each batch has
 `train_batch_size_per_learner` steps, as from RLlib's files. Items of `two_step` are episodes of one step; what looks back or ahead within an
 episode, such as the advantages of MARWIL or the states of a recurrent module, needs longer ones: the view `sequence`, or `episode`.
 
@@ -24,8 +24,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from rlds2reverb.adapters.common import Server, check_pickles, open_client
 from rlds2reverb.adapters.rllib import episodes
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.extras import needing
 from rlds2reverb.keywords import make_options, takes_options
@@ -33,13 +36,16 @@ from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.local import local
 from rlds2reverb.learner.local.options import LocalKeywords, LocalOptions
 from rlds2reverb.learner.options import SampleKeywords, SampleOptions
+from rlds2reverb.specs import flatten, map_leaves, map_with_path
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 with needing("the adapter for RLlib", "rllib", ModuleNotFoundError):
     import ray
-    from ray.rllib.core import COMPONENT_RL_MODULE
+    import torch
+    from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
+    from ray.rllib.core.columns import Columns
     from ray.rllib.env import INPUT_ENV_SPACES
     from ray.rllib.offline.offline_data import OfflineData
     from ray.rllib.offline.offline_prelearner import OfflinePreLearner
@@ -170,7 +176,7 @@ class _OfflineBatches(OfflineData):  # type: ignore[misc]  # RLlib is Any where 
         self._iterators: list[Any] | None = None
 
     def sample(self, num_samples: int, return_iterator: bool = False, num_shards: int = 1, **_: Any) -> Any:
-        """A batch of at least `num_samples` steps, in whole episodes of the items; or, for each Learner, what gives it such batches.
+        """A batch of `num_samples` steps; or, for each Learner, what gives it such batches.
 
         Raises:
           ConfigError: the items are no trajectories; or Learners in other processes cannot use an open client.
@@ -209,22 +215,36 @@ class _OfflineBatches(OfflineData):  # type: ignore[misc]  # RLlib is Any where 
 
 
 class _LearnerSteps:
-    """The steps of one Learner: episodes of items, through the learner connectors. It opens what it reads with the first of them."""
+    """The steps of one Learner: episodes of items, through the learner connectors. It opens what it reads with the first of them.
+
+    Batches have exactly as many steps as are asked for, as those of Ray Data: with one more, a Learner in this process would make a second minibatch,
+    and fill it up with steps of the first. Those of recurrent modules have as many sequences as have no more steps.
+    """
 
     def __init__(self, reading: _Reading, connectors: _Connectors, rank: int = 0, world_size: int = 1) -> None:
         self._reading, self._connectors, self._rank, self._world_size = reading, connectors, rank, world_size
         self._opened = ExitStack()
         self._batches: Batches | None = None
+        self._columns: dict[str, Any] = {}  # of steps, or padded sequences, that no batch has had
 
     def take(self, count: int) -> MultiAgentBatch:
-        """A batch of at least `count` steps."""
+        """A batch of `count` steps. What an episode has beyond them begins the next one."""
+        while (steps := _steps_until(self._columns))[-1] < count:
+            columns = self._connectors.columns_of(self._take_episodes(count - steps[-1]))
+            self._columns = _join_columns(self._columns, columns)
+        stop = max(1, int(np.searchsorted(steps, count, side="right")) - 1)
+        taken = map_leaves(lambda leaf: leaf[:stop], self._columns)
+        self._columns = map_leaves(lambda leaf: leaf[stop:], self._columns)
+        return MultiAgentBatch({DEFAULT_MODULE_ID: SampleBatch(taken)}, env_steps=int(steps[stop]))
+
+    def _take_episodes(self, steps: int) -> list[Any]:
+        """Episodes of at least so many steps."""
         chosen: list[Any] = []
-        steps = 0
-        while steps < count:
+        while steps > 0:
             for episode in self._next_episodes():
                 chosen.append(episode.to_numpy())
-                steps += len(episode)
-        return self._connectors.batch_of(chosen)
+                steps -= len(episode)
+        return chosen
 
     def _next_episodes(self) -> list[Any]:
         """Those of the next batch that has a step."""
@@ -247,6 +267,28 @@ class _LearnerSteps:
         """Ends streams and connections; the next steps open new ones."""
         self._batches = None
         self._opened.close()
+
+
+def _steps_until(columns: dict[str, Any]) -> Array:
+    """[rows + 1] the number of steps before each row, and of all; a row is a step, or a sequence of seq_lens steps."""
+    lengths = columns.get(Columns.SEQ_LENS)
+    if lengths is None:
+        return np.arange(len(next(iter(flatten(columns).values()), ())) + 1)
+    return np.append(0, np.cumsum(np.asarray(lengths, np.int64)))
+
+
+def _join_columns(before: dict[str, Any], columns: dict[str, Any]) -> dict[str, Any]:
+    """Joins nests of tensors or arrays [rows, ...]."""
+    if not before:
+        return columns
+    parts = flatten(before)
+
+    def join(path: str, leaf: Any) -> Any:
+        pair = parts[path], leaf
+        return np.concatenate(pair) if isinstance(leaf, np.ndarray) else torch.cat(pair)
+
+    joined: dict[str, Any] = map_with_path(join, columns)
+    return joined
 
 
 class _Iterator:
@@ -297,16 +339,15 @@ class _Connectors(OfflinePreLearner):  # type: ignore[misc]
         if module is not None:
             self._module = module
 
-    def batch_of(self, chosen: list[Any]) -> MultiAgentBatch:
-        columns = self._learner_connector(
+    def columns_of(self, chosen: list[Any]) -> dict[str, Any]:
+        """The columns of the RLModule. Raises ConfigError if it is not trained."""
+        modules = self._learner_connector(
             rl_module=self._module, batch={}, episodes=chosen, shared_data={}, metrics=None
         )
-        modules = {
-            module: SampleBatch(rows)
-            for module, rows in columns.items()
-            if self._should_module_be_updated(module, columns)
-        }
-        return MultiAgentBatch(modules, env_steps=sum(len(episode) for episode in chosen))
+        if not self._should_module_be_updated(DEFAULT_MODULE_ID, modules):
+            raise ConfigError(f"policies_to_train: it leaves out {DEFAULT_MODULE_ID}, so that nothing is trained")
+        columns: dict[str, Any] = modules[DEFAULT_MODULE_ID]
+        return columns
 
 
 __all__ = ["local_data", "table_data"]

@@ -14,6 +14,7 @@ from ray.rllib.algorithms.bc import BCConfig
 from ray.rllib.algorithms.cql import CQLConfig
 from ray.rllib.algorithms.iql import IQLConfig
 from ray.rllib.algorithms.marwil import MARWILConfig
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
 import rlds2reverb
 from rlds2reverb.adapters.rllib_offline import local_data, table_data
@@ -122,6 +123,24 @@ def test_marwil_learns_from_whole_episodes(address: str, is_local: bool, learner
     data = local_data(CARTPOLE, "episode", 2) if is_local else table_data(address, "episodes", 2)
     _, losses = train(MARWILConfig(), data, 4, learners, beta=1.0)
     assert np.isfinite(losses).all()
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize("model", [{}, {"use_lstm": True, "max_seq_len": 8}], ids=["plain", "lstm"])
+def test_a_training_step_has_as_many_rows_as_it_asks_for(model: dict[str, Any], batches: int) -> None:
+    """Items of 40 steps, batches of 64: a longer batch would be trained as two minibatches, some rows twice."""
+    config = MARWILConfig().rl_module(model_config=DefaultModelConfig(**model))
+    config = config.environment(observation_space=SPACES[0], action_space=SPACES[1]).learners(num_learners=0)
+    config = config.env_runners(num_env_runners=0).training(train_batch_size_per_learner=64)
+    data = local_data(by_sign(), "episode", 2)
+    config = config.offline_data(input_="unused", offline_data_class=data, dataset_num_iters_per_learner=batches)
+    algorithm = config.build_algo()
+    for _ in range(2):
+        results = algorithm.train()["learners"]["default_policy"]
+        trained = results["num_module_steps_trained"]
+        assert trained == 64 * batches or (model and 56 * batches < trained < 64 * batches)  # whole sequences
+        assert np.isfinite(results["vf_loss"])
+    algorithm.stop()
 
 
 @pytest.mark.parametrize("config", [CQLConfig(), IQLConfig()], ids=["CQL", "IQL"])
