@@ -151,7 +151,7 @@ def test_a_tensorclass_is_a_tensordict() -> None:
         next: TensorDict
 
     data = trajectory(4).select("action", "next")
-    step = Step(
+    step = Step(  # type: ignore[call-arg]  # its fields come from tensorclass
         observation=torch.zeros(4, 3), action=data["action"], next=data["next"].exclude("observation"), batch_size=[4]
     )
     assert [len(episode) for episode in open_source(step)] == [5]

@@ -436,7 +436,8 @@ def test_a_last_step_that_is_the_last_row_keeps_its_end_and_values(tmp_path: Pat
         np.testing.assert_array_equal(rows.columns["observation"][:, 0], np.arange(start, stop))
         np.testing.assert_array_equal(rows.columns["action"], np.arange(start, stop))
         np.testing.assert_array_equal(rows.columns["reward"], np.arange(start + 1, stop + 1))
-        expected = np.linspace(0.5, 1, STEPS, dtype=np.float32)[start:stop] if discount else np.ones(stop - start)
+        discounts = np.linspace(0.5, 1, STEPS, dtype=np.float32)
+        expected: Any = discounts[start:stop] if discount else np.ones(stop - start)
         if is_terminal and not discount:
             expected[-2:] = 0
         np.testing.assert_array_equal(rows.columns["discount"], expected)
