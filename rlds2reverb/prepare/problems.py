@@ -57,6 +57,7 @@ _OF_DATASET = {
     "unfinished_tail": "rows stand after the last end: an episode without an end, or left out",
     "terminals_of_demonstrations": "terminals mark the ends of demonstrations, as kitchen's do, which need not be terminal states",
     "terminals_go_on": "terminals follow terminals, as in antmaze: they mark a state, and end no episode",
+    "ends_differ": "end flags of one step say different things: those of several agents, or `terminated` and `truncated` beside `done`",
     "root_done": "end flags say that steps begin in a state that is over, as after TorchRL's partial resets; they are not read",
     "done_inside": "an end is flagged before the last row of an episode",
     "late_start": "episodes begin after their first step",

@@ -352,7 +352,7 @@ class RingTrajectories(_FileTrajectories):
                 )
         self.id_key = id_key(name, options.trajectories, self._leaves)
         self._bounds, incomplete = self._cut(cut_start)
-        self.notices = (*notices, *incomplete, *self._root_notices())
+        self.notices = (*notices, *incomplete, *self._root_notices(), *self._differing_ends())
 
     @cached_property
     def observed(self) -> Mapping[str, ArraySpec]:
@@ -442,6 +442,30 @@ class RingTrajectories(_FileTrajectories):
         named = [f"{key.replace('/', '.')} in {counted(count, 'step')}" for key, count in counts.items() if count]
         text = f"end flags at the root, {', '.join(named)}, are not read: steps that begin in a state that is over, as after a partial reset"
         return [Notice("root_done", text, max(counts.values()))]
+
+    def _differing_ends(self) -> list[Notice]:
+        """Steps whose end flags say different things: of agents beside each other, or `terminated` and `truncated` without `done`."""
+        flags = {key: self._any(NEXT + key) for key in sorted(DONES) if NEXT + key in self._leaves}
+        valid = np.arange(self.grid.rows) < self.grid.valid[:, None]
+        partial = np.zeros(valid.shape, bool)
+        for key, is_any in flags.items():
+            values = flatten_tail(self.grid.all(self._steps(NEXT + key)), 2)
+            if values.shape[-1] > 1:
+                partial |= is_any & ~(values != 0).all(axis=-1)
+        notices = []
+        if count := int((partial & valid).sum()):
+            text = (
+                f"in {counted(count, 'step')} the end flags of some agents are set, and not of all: the flag of any of them counts for the step, as in "
+                "TorchRL's collectors"
+            )
+            notices.append(Notice("ends_differ", text, count))
+        others = [is_set for key, is_set in flags.items() if key != "done"]
+        if "done" in flags and others:
+            unmarked = np.logical_or.reduce(others) & ~flags["done"] & valid
+            if count := int(unmarked.sum()):
+                text = f"in {counted(count, 'step')} next.terminated or next.truncated is set, and next.done is not: trajectories end by done alone"
+                notices.append(Notice("ends_differ", text, count))
+        return notices
 
     def _cut(self, cut_start: bool) -> tuple[_Bounds, list[Notice]]:
         grid, options, flags = self.grid, self._options, self._flags()

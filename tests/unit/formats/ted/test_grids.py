@@ -120,6 +120,24 @@ def test_agents_of_a_step_are_no_trajectory(tmp_path: Path) -> None:
     np.testing.assert_array_equal(episode.columns["action"][:-1], leaves["action"])
 
 
+def test_end_flags_that_say_different_things_are_told(tmp_path: Path) -> None:
+    leaves = agents()
+    assert "ends_differ" not in notices(dump(tmp_path / "alike", (12,), leaves, 12))
+    some = {**leaves, "next/done": leaves["next/done"].copy(), "next/terminated": leaves["next/terminated"].copy()}
+    some["next/done"][4, 0] = some["next/terminated"][4, 0] = True
+    name = dump(tmp_path / "agents", (12,), some, 12)
+    assert [len(episode) for episode in open_source(name)] == [6, 8]
+    assert (notices(name)["ends_differ"].count, "of some agents" in notices(name)["ends_differ"].text) == (1, True)
+    unmarked = {**leaves, "next/truncated": leaves["next/truncated"].copy()}
+    unmarked["next/truncated"][[2, 4]] = True
+    name = dump(tmp_path / "unmarked", (12,), unmarked, 12)
+    assert [len(episode) for episode in open_source(name)] == [13]
+    assert (notices(name)["ends_differ"].count, "by done alone" in notices(name)["ends_differ"].text) == (2, True)
+    # What was never written says nothing.
+    name = dump(tmp_path / "unwritten", (12,), unmarked, 2)
+    assert "ends_differ" not in notices(name)
+
+
 @pytest.mark.parametrize("ends", [False, True])
 def test_items_of_which_nothing_tells_what_they_are_are_asked_for(tmp_path: Path, ends: bool) -> None:
     leaves = with_ends(trajectories()) if ends else trajectories()
