@@ -20,7 +20,7 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.agreement import spread
 from rlds2reverb.formats.ilr import keys
-from rlds2reverb.formats.ilr.keys import KEEP, REFUSE, SPLIT, TERMINAL, Findings, IlrOptions
+from rlds2reverb.formats.ilr.keys import BY_INFOS, KEEP, REFUSE, SPLIT, TRUNCATION, Findings, IlrOptions
 from rlds2reverb.formats.ilr.pickles import LeaveOut, ValueReader, leaves_of
 from rlds2reverb.formats.ilr.shards import PassRecordings, align_columns, column_specs
 from rlds2reverb.formats.pickles import Inert
@@ -91,6 +91,7 @@ class _DictTrajectories:
                 findings.steps += 1
                 findings.gap(rows.stop - rows.start)
         findings.repeated += self._is_behind(rows.stop - 1, rows.stop - 1)
+        findings.time_limits += self._is_time_limit(rows.stop - 1)
         if rows.stop < len(self._dones) and self._dones[rows.stop - 1]:
             findings.ends += 1
             findings.foreign += self._is_behind(rows.stop - 1, rows.stop)
@@ -127,8 +128,15 @@ class _DictTrajectories:
             elif after is not None and key in values:
                 row = values[key].row_of(leaves_of(after[stop]), key, f"{self.where}: {keys.next_of(key)}", leave_out)
                 last[key] = {path: column[0] for path, column in values[key].columns([row]).items()}
-        is_terminal = options.done_means == TERMINAL if self._terminals is None else bool(self._terminals[stop])
+        is_limit = options.done_means == BY_INFOS and self._is_time_limit(stop)
+        is_terminal = options.done_means != TRUNCATION and not is_limit
+        if self._terminals is not None:
+            is_terminal = bool(self._terminals[stop])
         return align_columns(columns, last, bool(self._dones[stop]) and is_terminal)
+
+    def _is_time_limit(self, row: int) -> bool:
+        infos = self._arrays.get(keys.INFOS)
+        return isinstance(infos, list) and bool(self._dones[row]) and keys.is_time_limit(infos[row])
 
     def _find_terminals(self) -> Array | None:
         """Which steps are terminal, where it is recorded, as only this package does it."""

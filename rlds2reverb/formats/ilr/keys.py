@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -91,8 +92,18 @@ def made_up_reward(columns: Mapping[str, Array]) -> dict[str, Array]:
     return {} if has_rewards(columns) else {REWARD: np.zeros(len(columns[IS_FIRST]), _NO_REWARD.dtype)}
 
 
-TERMINAL, TRUNCATION = "terminal", "truncation"
-DONE_MEANS = (TERMINAL, TRUNCATION)
+TERMINAL, TRUNCATION, BY_INFOS = "terminal", "truncation", "infos"
+DONE_MEANS = (TERMINAL, TRUNCATION, BY_INFOS)
+_TIME_LIMIT = "TimeLimit.truncated"
+"""Key of the infos by which Gym's wrapper TimeLimit says that its limit ended the episode. Source: gym/wrappers/time_limit.py."""
+
+
+def is_time_limit(infos: Any) -> bool:
+    """Whether the infos of a step that is done say that a time limit ended the episode."""
+    truncated = infos.get(_TIME_LIMIT) if isinstance(infos, Mapping) else None
+    return isinstance(truncated, (bool, np.bool_, int, np.ndarray)) and np.size(truncated) == 1 and bool(truncated)
+
+
 KEEP, SPLIT, REFUSE = "keep", "split", "refuse"
 GAPS = (KEEP, SPLIT, REFUSE)
 
@@ -124,6 +135,7 @@ class Findings:
       ends: trajectories followed by another one.
       repeated: trajectories whose last observation repeats the one before it.
       unfinished: trajectories without a step that is done.
+      time_limits: trajectories whose last infos say that a time limit ended them.
       metadata: descriptions that differ from the first.
       left_out: key -> number of values left out.
     """
@@ -135,6 +147,7 @@ class Findings:
     ends: int = 0
     repeated: int = 0
     unfinished: int = 0
+    time_limits: int = 0
     metadata: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -150,6 +163,11 @@ class Findings:
     def notices(self, has_rewards: bool, options: IlrOptions) -> Iterator[Notice]:
         if options.done_means == TERMINAL:
             text = "a step that is done is read as terminal, time limits included; done_means=truncation reads none so"
+            if self.time_limits:
+                text += f", done_means=infos all but {counted(self.time_limits, 'trajectory')} whose infos say {_TIME_LIMIT}"
+            yield note("done_means", text)
+        elif options.done_means == BY_INFOS:
+            text = f"a step that is done is read as terminal, but for {self.time_limits:,} whose infos say {_TIME_LIMIT} (done_means=infos)"
             yield note("done_means", text)
         else:
             yield note("done_means", "no step is read as terminal (done_means=truncation)")

@@ -29,7 +29,7 @@ from rlds2reverb.episode import Array, Notice, content_hash, content_name, note
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import check_regular
 from rlds2reverb.formats.agreement import look_at, looks_at_once, most_alike, unlike_notice
-from rlds2reverb.formats.ilr.keys import TERMINAL, IlrOptions
+from rlds2reverb.formats.ilr.keys import TRUNCATION, IlrOptions
 from rlds2reverb.formats.ilr.pickles import read_npz
 from rlds2reverb.formats.lerobot.videos import frames_from, size_of
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings
@@ -96,7 +96,7 @@ class MineRlRecordings(Recordings):
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        is_terminal = self._options.done_means == TERMINAL
+        is_terminal = self._options.done_means != TRUNCATION
         means = "is read as terminal, time limits included" if is_terminal else "is read as truncated"
         ending = note("done_means", f"the last step of a recording {means} (done_means)")
         text = "the last frame is the one before it, as MineRL reads its recordings"
@@ -164,7 +164,7 @@ class MineRlRecordings(Recordings):
         # The last row repeats the frame before it, so T frames are enough.
         frames = frames_from(folder / VIDEO, _POV, rendered.first, rendered.count, (height or 0, width or 0))
         columns = {**rendered.columns, _POV: np.concatenate([frames, frames[-1:]])}
-        return _make_rows(columns, self._options.done_means == TERMINAL)
+        return _make_rows(columns, self._options.done_means != TRUNCATION)
 
 
 def _make_rows(columns: Mapping[str, Array], is_terminal: bool) -> dict[str, Array]:

@@ -42,7 +42,7 @@ Row = tuple[bytes, ...]  # the bytes of every leaf of one step's value, in the o
 _TEXT = ArraySpec((), np.dtype(object))
 
 
-def _load(data: bytes, kind: str, where: str) -> Any:
+def load_value(data: bytes, kind: str, where: str) -> Any:
     """The value of a member; raises `SourceError` if it is damaged, or refused by `safe_loads`."""
     if kind in PICKLES:
         return safe_loads(data, where)
@@ -137,7 +137,7 @@ class ValueReader:
     @staticmethod
     def of_pickle(data: bytes, kind: str, where: str) -> ValueReader:
         """Learns from one member."""
-        value = _load(data, kind, where)
+        value = load_value(data, kind, where)
         is_array = kind in PICKLES and isinstance(value, (np.ndarray, np.generic)) and value.dtype != object
         return ValueReader(value, _Template.of(data, np.asarray(value)) if is_array else None)
 
@@ -150,7 +150,7 @@ class ValueReader:
         if self._template is not None and (payload := self._template.payload(data)) is not None:
             return (payload,)
         try:
-            leaves = leaves_of(_load(data, kind, where))
+            leaves = leaves_of(load_value(data, kind, where))
         except SourceError as error:
             raise BrokenEpisode(key, str(error)) from error
         return self.row_of(leaves, key, where, leave_out)

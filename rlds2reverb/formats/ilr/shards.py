@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from rlds2reverb.formats.agreement import look_at, looks_at_once, most_alike, un
 from rlds2reverb.formats.ilr import archives, keys
 from rlds2reverb.formats.ilr.archives import Frame, Metadata, frames
 from rlds2reverb.formats.ilr.description import features_of
-from rlds2reverb.formats.ilr.keys import REFUSE, SPLIT, TERMINAL, Findings, IlrOptions
-from rlds2reverb.formats.ilr.pickles import KINDS, Row, ValueReader
+from rlds2reverb.formats.ilr.keys import BY_INFOS, REFUSE, SPLIT, TRUNCATION, Findings, IlrOptions
+from rlds2reverb.formats.ilr.pickles import KINDS, Row, ValueReader, load_value
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings
 from rlds2reverb.formats.rows import step_specs, steps, with_last
 from rlds2reverb.specs import ArraySpec, Nest
@@ -185,7 +186,7 @@ class _Trajectory:
                 self._rows[key][-1:] == [row] for key, row in self.last.items()
             )
             try:
-                is_terminal = options.done_means == TERMINAL if self.is_terminal is None else self.is_terminal
+                is_terminal = options.done_means != TRUNCATION if self.is_terminal is None else self.is_terminal
                 columns = self._layout.columns(self._rows, self.last, is_done and is_terminal)
                 return Recording(columns, metadata, made_up=keys.made_up_reward(columns))
             except BrokenEpisode as broken:
@@ -278,10 +279,24 @@ class _Cutting:
         try:
             if keys.TERMINALS in frame.values and keys.TERMINALS in self._layout.values:
                 current.is_terminal = self._layout.is_true(keys.TERMINALS, *frame.values[keys.TERMINALS])
-            return self._layout.is_true(keys.DONES, *frame.values[keys.DONES])
+            is_done = self._layout.is_true(keys.DONES, *frame.values[keys.DONES])
+            if is_done and keys.INFOS in frame.values and keys.is_time_limit(_read_infos(frame)):
+                self._findings.time_limits += 1
+                if current.is_terminal is None and self._options.done_means == BY_INFOS:
+                    current.is_terminal = False
+            return is_done
         except BrokenEpisode as broken:
             current.fault(broken.path, broken.why)
             return False
+
+
+def _read_infos(frame: Frame) -> Any:
+    """The infos of a step; None where they cannot be read, which is a fault already."""
+    data, kind, where = frame.values[keys.INFOS]
+    try:
+        return load_value(data, kind, where) if kind in KINDS else None
+    except SourceError:
+        return None
 
 
 def column_specs(leaves: Mapping[str, Mapping[str, ArraySpec]]) -> dict[str, ArraySpec]:

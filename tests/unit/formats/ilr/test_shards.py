@@ -390,6 +390,27 @@ def test_infos_that_later_steps_have_more_of_are_told_by_their_names(tmp_path: P
     assert sorted(path for path in first.columns if path.startswith("infos")) == ["infos/note", "infos/state"]
 
 
+@pytest.mark.parametrize("is_dict", [False, True])
+def test_time_limits_in_infos_are_counted_and_read(tmp_path: Path, rng: np.random.Generator, is_dict: bool) -> None:
+    trajectories = [ilr_data.trajectory(rng, steps) for steps in (3, 2, 4)]
+    trajectories[0]["infos"][-1]["TimeLimit.truncated"] = True
+    trajectories[1]["infos"][-1]["TimeLimit.truncated"] = np.bool_(False)
+    trajectories[2]["infos"][1]["TimeLimit.truncated"] = True  # of a step that is not done
+    place = written(tmp_path, trajectories)
+    if is_dict:
+        (tmp_path / "d.pickle").write_bytes(pickle.dumps(ilr_data.joined(trajectories)))
+        place = f"ilr:{tmp_path / 'd.pickle'}"
+    for option, terminals, text in (
+        ("", [True, True, True], "done_means=infos all but 1 trajectory whose infos say TimeLimit.truncated"),
+        ("?done_means=terminal", [True, True, True], "done_means=infos all but 1 trajectory"),
+        ("?done_means=infos", [False, True, True], "but for 1 whose infos say TimeLimit.truncated"),
+        ("?done_means=truncation", [False, False, False], "no step is read as terminal"),
+    ):
+        source = open_source(f"{place}{option}")
+        assert [bool(episode.columns["is_terminal"][-1]) for episode in source] == terminals
+        assert text in next(notice.text for notice in source.notices if notice.code == "done_means")
+
+
 @pytest.mark.parametrize("lacking", [{}, {"note": "step 1"}])
 def test_infos_that_later_steps_lack_make_a_bad_episode(
     tmp_path: Path, rng: np.random.Generator, lacking: dict[str, Any]
