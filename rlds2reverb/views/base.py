@@ -638,8 +638,13 @@ def episode_number(episode: Episode) -> int:
 
 def first_t(episode: Episode) -> int:
     """RLlib's t of the first row: the environment's step at which the recording of this agent begins, where metadata `t` says so, else 0."""
-    t = np.asarray(episode.metadata.get("t", 0))
-    return max(0, int(t)) if t.ndim == 0 and t.dtype.kind in "iu" else 0
+    return max(0, metadata_number(episode, "t"))
+
+
+def metadata_number(episode: Episode, name: str) -> int:
+    """A whole number that the metadata of an episode have; 0 where they have none, or another value."""
+    number = np.asarray(episode.metadata.get(name, 0))
+    return int(number) if number.ndim == 0 and number.dtype.kind in "iu" else 0
 
 
 def generator(view: str, seed: int, episode: Episode) -> np.random.Generator:

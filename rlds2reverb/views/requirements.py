@@ -81,6 +81,7 @@ from rlds2reverb.views.base import (
     first_t,
     float32_spec,
     identity,
+    metadata_number,
     need,
     one_per_transition,
     pad,
@@ -174,8 +175,11 @@ class ViewRequirement:
             return ViewRequirement(**value)
         if not hasattr(value, "shift"):
             raise ViewError(f'requirements: "{name}": expected the fields of a ViewRequirement, got {value!r}')
+        kept = [
+            name for name in names if name not in ("space", "index")
+        ]  # ignored here, and a space would need gymnasium in a worker
         return ViewRequirement(
-            **{"optional": True, **{key: getattr(value, key) for key in names if hasattr(value, key)}}
+            **{"optional": True, **{key: getattr(value, key) for key in kept if hasattr(value, key)}}
         )
 
 
@@ -494,18 +498,12 @@ class Requirements(BaseView):
         field = _step_path(column)
         columns = columns_under(episode.columns, field)
         if not columns and column in _NUMBERS:
-            makers = {EPISODE_ID: episode_number, AGENT_INDEX: _agent_index}
-            number = makers[column](episode) if column in makers else 0
+            agent = metadata_number(episode, AGENT_INDEX) if column == AGENT_INDEX else 0
+            number = episode_number(episode) if column == EPISODE_ID else agent
             return {column: np.full(len(episode), number, np.int64)}
         if not columns:
             raise ViewError(f'requirements: the steps lack "{field}"; found {sorted(episode.columns)}')
         return {column + path[len(field) :]: as_float32(values) for path, values in columns.items()}
-
-
-def _agent_index(episode: Episode) -> int:
-    """The number of the agent in its episode of the environment, which sources of several agents tell; 0 elsewhere."""
-    index = np.asarray(episode.metadata.get(AGENT_INDEX, 0))
-    return int(index) if index.ndim == 0 and index.dtype.kind in "iu" else 0
 
 
 def _source(name: str, requirement: ViewRequirement) -> tuple[str, tuple[int, ...]]:

@@ -406,7 +406,7 @@ def test_it_is_made_from_itself_a_mapping_or_an_object_that_has_its_fields() -> 
     requirement = ViewRequirement("obs", "-3:0")
     for value in (requirement, {"data_col": "obs", "shift": "-3:0"}):
         assert ViewRequirement.of("frames", value) == requirement
-    rllibs = SimpleNamespace(data_col="obs", shift="-3:0", something_else=1)
+    rllibs = SimpleNamespace(data_col="obs", shift="-3:0", space=object(), index=3, something_else=1)
     assert ViewRequirement.of("frames", rllibs) == replace(requirement, optional=True)
 
 
