@@ -22,7 +22,7 @@ FULL = Size(items=4_000, reference_items=4_000, repeats=11)
 SHORT = Size(items=1_000, reference_items=1_000, repeats=2)
 
 WRITING, PLAIN = "with the callback", "without"
-GOAL = Goal(0.95, fails_at=0.7)
+GOAL = Goal(0.95, fails_at=0.5)
 TABLE = "replay"
 MAX_ITEMS = 1_000_000
 

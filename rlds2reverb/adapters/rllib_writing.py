@@ -341,7 +341,11 @@ def _columns_of(chunk: Any, extra_columns: Sequence[str]) -> tuple[dict[str, Arr
 def _times_of(chunk: Any, of: Any) -> Array:
     """[T + 1] the environment's step of each row of a chunk, `of` a MultiAgentEpisode, whose agents may act in turn, or of an episode of its own.
 
-    Source: MultiAgentEpisode.env_t_to_agent_t of Ray 2.60.
+    Source: MultiAgentEpisode.env_t_to_agent_t of Ray 2.60. Its last entry is that of `env_t`; the number of entries before the chunk, its
+    `lookback`, is 0 for an agent that enters after the first chunk, whatever it has.
+
+    Raises:
+      ConfigError: the MultiAgentEpisode does not tell.
     """
     rows = len(chunk) + 1
     if of is None:
@@ -349,9 +353,13 @@ def _times_of(chunk: Any, of: Any) -> Array:
         return np.arange(chunk.t_started, chunk.t_started + rows, dtype=np.int64) if times is None else times
     steps = of.env_t_to_agent_t[chunk.agent_id]
     acts = [(at, time) for at, time in enumerate(steps.data) if time != of.SKIP_ENV_TS_TAG]
-    first = chunk.t_started - acts[0][1]  # the lookback may hold earlier steps
+    first = chunk.t_started - acts[0][1] if acts else -1  # the lookback may hold earlier steps
+    if not 0 <= first <= len(acts) - rows:
+        raise ConfigError(
+            f"RLlib: episode {of.id_}: its env_t_to_agent_t lacks steps of agent {chunk.agent_id}; the steps that it was sampled in are unknown"
+        )
     times = np.array([at for at, _ in acts[first : first + rows]], np.int64)
-    return times + int(of.env_t_started) - int(steps.lookback)
+    return times + int(of.env_t) + 1 - len(steps.data)
 
 
 def _stacked(name: str, values: Any) -> dict[str, Array]:

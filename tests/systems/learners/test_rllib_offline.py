@@ -27,6 +27,7 @@ SPACES = gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32), gymnasium.spac
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
+    ray.shutdown()  # RLlib starts one by itself, as in the tests before
     ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)
     yield
     ray.shutdown()

@@ -51,6 +51,7 @@ def client(address: str) -> Iterator[rlds2reverb.Client]:
 
 @pytest.fixture(scope="module")
 def _ray() -> Iterator[None]:
+    ray.shutdown()  # RLlib starts one by itself, as in the tests before
     ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)
     yield
     ray.shutdown()

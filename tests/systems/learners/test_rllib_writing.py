@@ -347,6 +347,25 @@ def test_each_agent_comes_with_the_others_and_their_steps(steps: int, leaves: in
         assert episode.others["b"].metadata["module_id"] == "q"
 
 
+@pytest.mark.parametrize("steps", [2, 3, 4, 7])
+def test_the_steps_of_agents_are_known_without_a_lookback(steps: int) -> None:
+    """RLlib loses what waits at a cut then, but what it hands over has its steps."""
+    config = (
+        PPOConfig()
+        .environment(Turns, env_config={})
+        .env_runners(rollout_fragment_length=steps, episode_lookback_horizon=0)
+        .multi_agent(policies={"p"}, policy_mapping_fn=lambda *_, **__: "p")
+    )
+    runner = MultiAgentEnvRunner(config=config)
+    assembler = EpisodeAssembler(with_others=True)
+    episodes = [part for _ in range(70 // steps) for part in assembler.take(runner.sample(random_actions=True))]
+    runner.stop()
+    assert len(episodes) == 3
+    for episode in episodes:
+        assert episode.columns["t"].tolist() == episode.columns["observation"][:, 0].tolist()
+        assert episode.metadata["t"] == episode.columns["t"][0]
+
+
 def test_a_function_sees_the_other_agents(client: rlds2reverb.Client, address: str) -> None:
     """Each agent is rewarded by what the others got in the same steps, as a postprocess_trajectory of RLlib's may do."""
 
