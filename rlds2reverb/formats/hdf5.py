@@ -348,6 +348,11 @@ class _File:
     linked: dict[Path, _Group] = field(default_factory=dict)
     root: Any = None
 
+    def forget(self) -> None:
+        """Lets go of its groups, which know it: else they wait for the garbage collector, perhaps until the program has ended, when h5py crashes."""
+        self.root = None
+        self.linked.clear()
+
 
 def _file_of(group: Any) -> _File:
     return group.of  # type: ignore[no-any-return]
@@ -366,6 +371,7 @@ def _open(path: Path, folder: Path, closing: ExitStack) -> _Group:
         raise SourceError(f"{path}: cannot be read as HDF5: {why}") from error
     file = _File(path, h5py.h5f.get_name(root), folder, data, closing)
     file.root = _Group(root, file)
+    closing.callback(file.forget)
     return file.root
 
 

@@ -5,9 +5,11 @@ The functions here check a source's description; they read no more than its firs
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -771,8 +773,8 @@ def read_ahead(
     """The same items, read by a thread.
 
     The thread begins with the first item that is requested. It ends with the items, and when this iterator is closed or
-    dropped; then `items` is closed, too, before `close` returns. The end of the program does not wait for it. An error of `items`
-    is raised after the items before it.
+    dropped; then `items` is closed, too, before `close` returns. The end of the program waits for the item at hand, for some seconds. An
+    error of `items` is raised after the items before it.
 
     Args:
       items: used by the thread only.
@@ -784,14 +786,36 @@ def read_ahead(
         target=_read, args=(items, size_of, shelf, check), name="rlds2reverb-read-ahead", daemon=True
     )
     thread.start()
+    _reading[thread] = shelf
     try:
         while (batch := shelf.take()) is not None:
             yield from batch
     finally:
+        _reading.pop(thread, None)
         if not sys.is_finalizing():  # no other thread runs then, and joining one would wait for ever
             shelf.close()
             if thread is not threading.current_thread():  # which is where the garbage collector may run
                 thread.join()
+
+
+_reading: dict[threading.Thread, _Shelf[Any]] = {}
+_LAST_SECONDS = 5.0
+
+
+def _end_reading() -> None:
+    """Ends the threads of iterators that the program still holds when it ends.
+
+    Python stops such a thread within a call of h5py, say, which has taken h5py's lock: whoever then lets go of a file waits for ever.
+    """
+    reading = dict(_reading)
+    for shelf in reading.values():
+        shelf.close()
+    end = time.monotonic() + _LAST_SECONDS
+    for thread in reading:
+        thread.join(max(0.0, end - time.monotonic()))
+
+
+atexit.register(_end_reading)
 
 
 class _Shelf(Generic[T]):
@@ -827,6 +851,10 @@ class _Shelf(Generic[T]):
                 raise self._error
             return thing
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
     def close(self) -> None:
         with self._changed:
             self._is_closed = True
@@ -842,6 +870,8 @@ def _read(
     try:
         with closing(items):
             for item in items:
+                if shelf.is_closed:
+                    return
                 batch.append(item)
                 size += size_of(item)
                 if len(batch) >= most or size >= _FULL_BYTES:

@@ -15,6 +15,7 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats import hdf5
+from rlds2reverb.formats.agreement import spread
 from rlds2reverb.formats.arrow import read_arrow, read_parquet
 from rlds2reverb.formats.minari.dataset import PARQUET, MinariFacts, read_json
 from rlds2reverb.formats.minari.remote import MAIN_FILE, METADATA_FILE
@@ -107,6 +108,7 @@ class HdfStorage:
     def metadata(self) -> Iterator[Mapping[str, Any]]:
         """The attributes of each episode's group, and the statistics among those of its rewards, where Minari's document and 0.3 have them."""
         with hdf5.open_file(self._path) as file:
+            looks_for_statistics = any(_read_statistics_of(file, number) for number in spread(self.numbers, _LOOKS))
             for number in self.numbers:
                 try:
                     group = _find_group(file, number)
@@ -114,8 +116,10 @@ class HdfStorage:
                 except (BrokenEpisode, SourceError):  # reading the episode says why
                     yield {}
                     continue
-                # Since 0.4 the group has them; to open one more dataset in every episode takes time.
-                yield attributes if "rewards_sum" in attributes else {**_read_statistics(group), **attributes}
+                # Since 0.4 the group has them, if anything has; to open one more dataset in every episode takes time.
+                if looks_for_statistics and "rewards_sum" not in attributes:
+                    attributes = {**_read_statistics(group), **attributes}
+                yield attributes
 
     def leaves(self, number: int, field: str) -> tuple[Leaf, ...]:
         """The leaves of a field in an episode, for datasets without spaces: groups are Dicts, or Tuples."""
@@ -138,6 +142,17 @@ class HdfStorage:
                     Leaf(keys, ArraySpec((), TEXT) if spec.dtype == object else spec, named=(True,) * len(keys))
                 )
             return tuple(leaves)
+
+
+_LOOKS = 16
+"""Episodes whose rewards are looked at for statistics, spread over all: where none of them has any, those of others are not read."""
+
+
+def _read_statistics_of(file: h5py.File, number: int) -> dict[str, Any]:
+    try:
+        return _read_statistics(_find_group(file, number))
+    except BrokenEpisode:
+        return {}
 
 
 def _read_statistics(group: h5py.Group) -> dict[str, Any]:

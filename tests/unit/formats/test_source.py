@@ -204,6 +204,20 @@ def test_a_program_ends_that_has_not_read_all() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
+def test_the_end_of_the_program_closes_what_is_read_ahead() -> None:
+    lines = (
+        "from rlds2reverb.formats.source import read_ahead",
+        "def items():",
+        "    try:",
+        "        while True: yield 0",
+        "    finally: print('closed', flush=True)",
+        "reading = read_ahead(items(), lambda _: 1)",
+        "next(reading)",
+    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", "")
+
+
 def close(reading: Iterator[int]) -> None:
     reading.close()  # type: ignore[attr-defined]
     assert threads() == []

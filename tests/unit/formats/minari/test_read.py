@@ -6,6 +6,8 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -636,3 +638,11 @@ def test_images_may_stay_jpeg_files() -> None:
     assert np.array_equal(episode.columns["observation/grey"], plain.columns["observation/grey"])
     raw: Any = open_source(f"minari:{minari_data.dataset('0.5.2', 'kinds/hdf5-v0')}")
     assert raw.images() == {}
+
+
+def test_a_program_ends_while_it_reads() -> None:
+    """The thread that reads ahead would be stopped with h5py's lock, for which the end of the program waited."""
+    name = f"minari:{minari_data.dataset('0.5.4', 'plain/two-v3')}"
+    program = f"from rlds2reverb.formats import open_source; episodes = iter(open_source({name!r})); next(episodes)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
