@@ -82,18 +82,18 @@ class Layout:
             raise ConfigError(f"TED: layout {self.layout!r}: expected one of {', '.join(LAYOUTS)}")
 
 
-def tensordict_source(data: TensorDictBase | Sequence[TensorDictBase], options: str = "") -> Source:
-    """TensorDicts in memory as a source, for `push`, `local`, `convert` and others. These take the object itself, too; this is for options.
+def tensordict_source(data: TensorDictBase | Sequence[TensorDictBase] | Any, options: str = "") -> Source:
+    """TensorDicts, or a replay buffer, in memory as a source, for `push`, `local`, `convert` and others. These take the object itself, too; this is for options.
 
     Args:
-      data: steps [N], trajectories [N, T], or a list of trajectories [T] each, as docs/formats/ted.md says. They must not change while they are read.
+      data: steps [N], trajectories [N, T], a list of trajectories [T] each, or a `ReplayBuffer`, as docs/formats/ted.md says. They must not change while they are read.
       options: as behind the "?" of `ted:PATH?OPTIONS`, such as "items=trajectories,done_means=terminal"; those about files are none.
 
     Raises:
       SourceError: `data` is none of these or may be read in several ways, a tensor is of a kind that cannot be read, or an option makes no sense.
     """
     if not takes(data):
-        raise SourceError(f"{type(data).__name__}: expected a TensorDict, or a list of them")
+        raise SourceError(f"{type(data).__name__}: expected a TensorDict, a list of them, or a ReplayBuffer")
     return open_tensordicts(data, options)
 
 

@@ -773,7 +773,7 @@ BUILT_IN: tuple[Format, ...] = (
                 ),
             ),
             takes=_takes_ted,
-            objects="a `TensorDict`, or a list of them",
+            objects="a `TensorDict`, a list of them, or a `ReplayBuffer`",
             objects_are="TorchRL's steps or trajectories in memory",
             marks=("storage/storage_metadata.json", "checkpoint.h5"),
             file_marks=("*.h5", "*.hdf5", "*.pt", "*.pth"),

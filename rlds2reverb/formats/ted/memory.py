@@ -5,6 +5,7 @@
 | a TensorDict, or a tensorclass, of batch size [N], [N, T] or [columns, N, T] | a storage of that batch size (`grids`), all of whose rows were recorded |
 | a list of TensorDicts [T], or a lazy stack of such of different lengths | a trajectory each |
 | a TensorDict [N] with nested tensors [N, T*, ...] | the same |
+| a `ReplayBuffer` of TorchRL | what its `dumps` would write: the storage without transforms, in the order of the write cursor, with the sampler's priorities |
 
 The size that is named "time" is time, as in what TorchRL's environments and collectors give. The values are those of the tensors, not copies, unless
 a list joins them: they must not change while they are read.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +28,7 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.ted.folders import MOST_NESTED, Folder, Leaf, PerRow, leaf_of
 from rlds2reverb.formats.ted.keys import DONES, DTYPES, NEXT, TRAJECTORY_IDS
+from rlds2reverb.formats.ted.sampler import FACTS, Priorities, priorities_of
 from rlds2reverb.text import counted, shortened
 
 TIME = "time"
@@ -39,9 +41,19 @@ def is_tensordict(thing: object) -> bool:
     return tensordict is not None and bool(tensordict.is_tensor_collection(thing))
 
 
+def is_buffer(thing: object) -> bool:
+    """Whether an object is a replay buffer of TorchRL."""
+    torchrl = sys.modules.get("torchrl.data")
+    return torchrl is not None and isinstance(thing, torchrl.ReplayBuffer)
+
+
 def takes(thing: object) -> bool:
-    """Whether an object is a TensorDict, or a list with one."""
-    return is_tensordict(thing) or (isinstance(thing, (list, tuple)) and any(map(is_tensordict, thing)))
+    """Whether an object is a TensorDict, a list with one, or a buffer."""
+    return (
+        is_tensordict(thing)
+        or is_buffer(thing)
+        or (isinstance(thing, (list, tuple)) and any(map(is_tensordict, thing)))
+    )
 
 
 def folder_of(data: Any) -> Folder:
@@ -64,6 +76,60 @@ def folder_of(data: Any) -> Folder:
 
 def _joined(key: str | tuple[str, ...]) -> str:
     return key if isinstance(key, str) else "/".join(key)
+
+
+@dataclass(frozen=True)
+class HeldBuffer:
+    """What a buffer has: its rows, and what its writer and its sampler say, as dumped ones do; `length` is of `grids.lay_out`."""
+
+    folder: Folder
+    length: int | None = None
+    writer: Mapping[str, Any] = field(default_factory=dict)
+    priorities: Priorities | None = None
+
+
+def hold_buffer(buffer: Any, with_priorities: bool = True) -> HeldBuffer:
+    """The content of a replay buffer, without its transforms.
+
+    Raises:
+      SourceError: it is empty, is an ensemble, or holds what `folder_of` does not read.
+
+    Source: torchrl/data/replay_buffers (`state_dict` of writers and samplers), version 0.14.
+    """
+    name = f"a {type(buffer).__name__}"
+    storage = buffer.storage
+    if type(buffer).__name__ == "ReplayBufferEnsemble":
+        raise SourceError(f"{name}: give one of its buffers, or rlds2reverb.mix of several")
+    if not len(storage):
+        raise SourceError(f"{name}: it is empty")
+    rows = storage[:]
+    if isinstance(rows, (list, tuple)) or not is_tensordict(rows):
+        if not takes(rows):
+            raise SourceError(
+                f"{name}: holds {type(rows).__name__}; expected TensorDicts. Dump it (buffer.dumps), which keeps PyTrees"
+            )
+        return HeldBuffer(folder_of(rows))
+    folder = folder_of(rows)
+    try:
+        said = buffer.writer.state_dict()
+    except NotImplementedError:  # a TensorDictMaxValueWriter, whose rows stand in no order
+        said = {}
+    writer: dict[str, Any] = {"rank_key": True} if hasattr(buffer.writer, "_rank_key") else {}
+    if len(storage) >= storage.max_size:  # else the rows stand as they were written, and those behind them are not here
+        writer |= {key: said[f"_{key}"] for key in ("cursor", "write_count") if f"_{key}" in said}
+    return HeldBuffer(folder, len(storage), writer, _priorities(name, buffer.sampler) if with_priorities else None)
+
+
+def _priorities(name: str, sampler: Any) -> Priorities | None:
+    if not hasattr(sampler, "_sum_tree"):
+        return None
+    state = sampler.state_dict()
+    tree = np.asarray(state["_sum_tree"][np.arange(int(sampler._max_capacity))], np.float64)
+    facts = {key: state[f"_{key}"] for key in FACTS if f"_{key}" in state}
+    highest = facts.pop("max_priority", None)
+    if highest is not None and highest[0] is not None:
+        facts["max_priority"] = float(highest[0])
+    return priorities_of(f"{name}: its sampler", tree, facts)
 
 
 def _of_list(parts: Sequence[Any]) -> Sequence[Any]:

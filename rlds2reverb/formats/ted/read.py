@@ -64,6 +64,7 @@ from rlds2reverb.formats.ted.folders import META, Folder, as_metadata, leaf_of, 
 from rlds2reverb.formats.ted.grids import is_of_atari, lay_out, unpack_atari
 from rlds2reverb.formats.ted.h5 import H5Trajectories
 from rlds2reverb.formats.ted.keys import CHECK, DROP, KEEP, LAST, NEXT, TedOptions, last_part, rename_keys
+from rlds2reverb.formats.ted.memory import HeldBuffer
 from rlds2reverb.formats.ted.sampler import PRIORITY, SAMPLER, Priorities, read_priorities
 from rlds2reverb.formats.ted.torch_files import is_torch_file, read_torch_file
 from rlds2reverb.formats.ted.trajectories import (
@@ -178,13 +179,11 @@ def _open_torch_file(request: SourceRequest, path: Path, options: TedOptions) ->
     return request.make_source(TedRecordings(request.name, buffers, options, about), dataset)
 
 
-_IN_MEMORY = {
-    option: parse for option, parse in _OPTIONS.items() if option not in ("buffer", "priorities", *SPEC_OPTIONS)
-}
+_IN_MEMORY = {option: parse for option, parse in _OPTIONS.items() if option not in ("buffer", *SPEC_OPTIONS)}
 
 
 def open_tensordicts(data: Any, options: str = "") -> Source:
-    """Opens TensorDicts in memory (`memory`).
+    """Opens TensorDicts, or a replay buffer, in memory (`memory`).
 
     Args:
       options: as behind the "?" of a name, "items=trajectories"; those that are about files are none.
@@ -192,17 +191,21 @@ def open_tensordicts(data: Any, options: str = "") -> Source:
     Raises:
       SourceError: it may be read in several ways, has a tensor of a kind that cannot be read, or an option makes no sense.
     """
+    is_buffer = memory.is_buffer(data)
     name = "a TensorDict" if memory.is_tensordict(data) else "a list of TensorDicts"
+    name = f"a {type(data).__name__}" if is_buffer else name
     chosen = read_options(name, options, {**_IN_MEMORY, **CHOICES})
     request = SourceRequest(name, "", chosen, EpisodeChoice.take_from(chosen))
-    folder, reading = memory.folder_of(data), _ted_options(request)
+    reading = _ted_options(request)
+    held = memory.hold_buffer(data, reading.keeps_priorities) if is_buffer else HeldBuffer(memory.folder_of(data))
+    about = About() if held.priorities is None else About.of("ted", held.priorities.facts)
     try:
-        buffer = _lay_out_buffer(name, "in memory", folder, None, {}, reading, None)
-        return request.make_source(TedRecordings(name, [buffer], reading))
+        buffer = _lay_out_buffer(name, "in memory", held.folder, held.length, held.writer, reading, held.priorities)
+        return request.make_source(TedRecordings(name, [buffer], reading, about))
     except SourceError as error:
         if options:
             raise
-        how = "options of a TensorDict are given by rlds2reverb.adapters.torchrl.tensordict_source(data, OPTIONS)"
+        how = "options of a TensorDict or a buffer are given by rlds2reverb.adapters.torchrl.tensordict_source(data, OPTIONS)"
         raise SourceError(f"{error}; {how}") from error
 
 

@@ -15,7 +15,7 @@ import math
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from rlds2reverb.formats.paths import stamp_of
 from rlds2reverb.formats.pickles import PERSISTENT, Inert, safe_loads
 from rlds2reverb.formats.ted.folders import MOST_NESTED, Folder, Leaf, PerRow, RawFile, leaf_of
 from rlds2reverb.formats.ted.keys import DTYPES
-from rlds2reverb.formats.ted.memory import TIME, join_trajectories
+from rlds2reverb.formats.ted.memory import TIME, HeldBuffer, join_trajectories
 from rlds2reverb.formats.ted.sampler import FACTS, Priorities, priorities_of
 from rlds2reverb.text import shortened
 
@@ -74,21 +74,6 @@ _INERT = frozenset(
 _INSTEAD = "save a TensorDict (data.to_tensordict()), its state_dict(), or a dict of tensors; or dump the buffer: buffer.dumps(FOLDER)"
 
 
-@dataclass(frozen=True)
-class SavedBuffer:
-    """What a file has of one buffer.
-
-    Attributes:
-      length: `len` of its storage; None for a TensorDict, all of whose rows were recorded.
-      writer: `cursor` and others, as a dumped writer says them.
-    """
-
-    folder: Folder
-    length: int | None = None
-    writer: Mapping[str, Any] = field(default_factory=dict)
-    priorities: Priorities | None = None
-
-
 def is_torch_file(path: Path) -> bool:
     """Whether a file is of `torch.save`, by its first bytes, or by its name where these are not known. Raises `OSError`."""
     check_regular(path)
@@ -96,7 +81,7 @@ def is_torch_file(path: Path) -> bool:
         return file.read(len(_ZIP)) == _ZIP or path.suffix in ENDINGS
 
 
-def read_torch_file(path: Path) -> list[SavedBuffer]:
+def read_torch_file(path: Path) -> list[HeldBuffer]:
     """The buffers of a file: one, or those of an ensemble.
 
     Raises:
@@ -105,7 +90,7 @@ def read_torch_file(path: Path) -> list[SavedBuffer]:
     content = _Archive(path).load()
     if isinstance(content, dict) and "_storage" in content:
         return _of_buffer(str(path), content)
-    return [SavedBuffer(_folder_of(content, str(path)))]
+    return [HeldBuffer(_folder_of(content, str(path)))]
 
 
 class _Archive:
@@ -364,7 +349,7 @@ def _folder_of(content: Any, where: str) -> Folder:
     return Folder(lengths.pop(), leaves, others, is_whole=True)
 
 
-def _of_buffer(where: str, state: Mapping[str, Any]) -> list[SavedBuffer]:
+def _of_buffer(where: str, state: Mapping[str, Any]) -> list[HeldBuffer]:
     """The state of a buffer; the parts of an ensemble's have numbers."""
     storage, writer, sampler = (_dict(state.get(key)) for key in ("_storage", "_writer", "_sampler"))
     if "_storage" in storage:
@@ -389,7 +374,7 @@ def _dict(value: Any) -> dict[Any, Any]:
 
 def _of_storage(
     where: str, storage: Mapping[str, Any], writer: Mapping[str, Any], sampler: Mapping[str, Any]
-) -> SavedBuffer:
+) -> HeldBuffer:
     stored = storage.get("_storage")
     if isinstance(stored, Leaf):
         raise SourceError(f"{where}: the storage of one tensor, without keys; expected TensorDicts")
@@ -402,7 +387,7 @@ def _of_storage(
     said = {name: writer[f"_{name}"] for name in ("cursor", "write_count") if f"_{name}" in writer}
     if "_top_values" in writer:  # of a TensorDictMaxValueWriter, whose rows stand in no order
         said["rank_key"] = "_top_values"
-    return SavedBuffer(folder, length, said, _priorities(where, sampler))
+    return HeldBuffer(folder, length, said, _priorities(where, sampler))
 
 
 def _priorities(where: str, sampler: Mapping[str, Any]) -> Priorities | None:

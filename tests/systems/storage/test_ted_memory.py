@@ -11,16 +11,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("tensordict")
+pytest.importorskip("torchrl")
 
 import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict, tensorclass
+from torchrl.data import (
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    ListStorage,
+    ReplayBuffer,
+    ReplayBufferEnsemble,
+    TensorDictMaxValueWriter,
+    TensorDictReplayBuffer,
+)
 
 import rlds2reverb
 from rlds2reverb.adapters.torchrl import tensordict_source
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
+from tests.support.torchrl_trees import prioritized_module
 
 
 def trajectory(steps: int, seed: int = 0, end: str = "terminated") -> TensorDict:
@@ -209,7 +219,7 @@ def test_what_is_refused(parts: Any, why: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("options", ["buffer=0", "itms=steps", "items=steps,items=steps", "priorities=drop"])
+@pytest.mark.parametrize("options", ["buffer=0", "itms=steps", "items=steps,items=steps", "spec_from=all"])
 def test_options_about_files_and_unknown_ones_are_refused(options: str) -> None:
     with pytest.raises(SourceError, match="option"):
         tensordict_source(trajectory(3), options)
@@ -230,3 +240,60 @@ def test_local_and_convert_take_them(tmp_path: Path) -> None:
     convert(lists(), f"ted:{tmp_path / 'copy'}?layout=memmap")
     kept = TensorDict.load_memmap(tmp_path / "copy" / "storage")
     assert (kept["next", "observation", "state"] == torch.cat(lists())["next", "observation", "state"]).all()
+
+
+prioritized = prioritized_module()
+
+
+@pytest.mark.parametrize("storage", [LazyTensorStorage, LazyMemmapStorage])
+@pytest.mark.parametrize("alpha", [None, 0.7])
+@pytest.mark.parametrize(
+    ("capacity", "count", "columns"), [(20, 13, 0), (20, 20, 0), (20, 47, 0), (9, 5, 3), (9, 9, 2), (9, 25, 2)]
+)
+def test_a_buffer_is_what_it_dumps(
+    tmp_path: Path, storage: Any, alpha: float | None, capacity: int, count: int, columns: int
+) -> None:
+    size = capacity * max(columns, 1)
+    sampler = {} if alpha is None else {"sampler": prioritized.PrioritizedSampler(size, alpha, 0.4)}
+    buffer = TensorDictReplayBuffer(
+        storage=storage(size, ndim=2 if columns else 1),
+        batch_size=4,
+        **sampler,
+        **({"dim_extend": 1} if columns else {}),
+    )
+    lines = [torch.cat([trajectory(3, 100 * line + number) for number in range(20)]) for line in range(max(columns, 1))]
+    data = torch.stack(lines)
+    for first in range(0, count, 5):
+        part = data[:, first : min(first + 5, count)]
+        index = buffer.extend(part if columns else part[0])
+        if alpha is not None:
+            buffer.update_priority(index, torch.rand(index.shape[:1]) + 0.1)
+    buffer.append_transform(lambda step: step.exclude("action"))
+    buffer.dumps(tmp_path)
+    for option in ("", "incomplete=drop", "priorities=drop"):
+        source, dumped = tensordict_source(buffer, option), open_source(f"ted:{tmp_path}{option and '?'}{option}")
+        same(source, dumped)
+        assert source.about == dumped.about
+        assert [notice.code for notice in source.notices] == [notice.code for notice in dumped.notices]
+    same(open_source(buffer), open_source(f"ted:{tmp_path}"))
+
+
+def test_buffers_that_are_refused() -> None:
+    with pytest.raises(SourceError, match="it is empty"):
+        open_source(ReplayBuffer(storage=LazyTensorStorage(4)))
+    best = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(4), writer=TensorDictMaxValueWriter(rank_key=("next", "reward")), batch_size=2
+    )
+    best.extend(trajectory(6))
+    with pytest.raises(SourceError, match="TensorDictMaxValueWriter"):
+        open_source(best)
+    assert len(list(tensordict_source(best, "trajectories=rows"))) == 4
+    texts = ReplayBuffer(storage=ListStorage(4))
+    texts.extend(["a", "b"])
+    with pytest.raises(SourceError, match="expected TensorDicts"):
+        open_source(texts)
+    listed = ReplayBuffer(storage=ListStorage(4))
+    listed.extend(lists())
+    same(open_source(listed), open_source(lists()))
+    with pytest.raises(SourceError, match="one of its buffers"):
+        open_source(ReplayBufferEnsemble(best, best, p=[0.5, 0.5], batch_size=4))
