@@ -255,10 +255,12 @@ def _no_place(value: str | None, key: str) -> str:
     if value is None or (key == "start_from" and not is_url(value)):
         return ""
     try:
-        is_writable = str(path_of(value)).startswith(("gs://", "s3://"))
+        place = str(path_of(value))
     except SourceError as error:
         return str(error)
-    return "" if is_writable or key == "start_from" else f"{value}: expected gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
+    # A web server lists no checkpoints.
+    schemes = ("gs://", "s3://", "hf://") if key == "start_from" else ("gs://", "s3://")
+    return "" if place.startswith(schemes) else f"{value}: expected gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
 
 
 def _known_fields(refusal: str, plain: Any) -> str:

@@ -420,7 +420,9 @@ def test_a_check_says_what_is_there_and_what_is_wrong(store: CheckpointStore, pl
         ("upload", "hf://datasets/org/name"),
         ("upload", "gs://"),
         ("upload", "az://bucket/replay"),
+        ("upload", "https://host/replay"),
         ("start_from", "az://bucket/replay"),
+        ("start_from", "https://host/replay"),
         ("folder", "gs://bucket/replay"),
     ],
 )
