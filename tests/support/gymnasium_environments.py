@@ -104,6 +104,21 @@ class OtherDtype(InPlace):
         return (observation.astype(np.float64), *rest)
 
 
+class Outside(InPlace):
+    """Gives what its space does not have."""
+
+    observation_space = spaces.Box(-9, 2, (2,), np.float32)
+
+
+class Short(InPlace):
+    """A Tuple of which a part is missing."""
+
+    observation_space = spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2)))
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        return (1,), {}
+
+
 class Sequences(InPlace):
     observation_space = spaces.Sequence(spaces.Discrete(2))
 
@@ -118,6 +133,14 @@ def nothing() -> Any:
 
 def balance(observation: Any) -> Any:
     return np.int64(observation[2] > 0)
+
+
+def leave(observation: Any) -> Any:
+    raise SystemExit(0)
+
+
+def half(observation: Any) -> Any:
+    return 0.5
 
 
 def noisy(observation: Any, rng: Any, step: int) -> Any:

@@ -151,7 +151,11 @@ class Collecting:
         """Takes an episode that has ended."""
         metadata = {**episode.metadata, **self._metadata(_in_words_of_minari(episode))}
         plain = {name: value for name, value in metadata.items() if value is not None}
-        episode = replace(episode, metadata={name: _plain(value) for name, value in plain.items()})
+        episode = replace(
+            episode,
+            metadata={name: _plain(value) for name, value in plain.items()},
+            where=f"DataCollector: episode {self.count:,}",
+        )
         self._warn_of_bounds(episode)
         if isinstance(self._into, DatasetWriter):
             if self._is_own and not self._into.knows_columns:
@@ -203,18 +207,8 @@ class Collecting:
             self._into.close()
 
     def _warn_of_bounds(self, episode: Episode) -> None:
-        for path, spec in {**self._kinds.observation, **self._kinds.action}.items():
-            if spec.minimum is None or path in self._warned or path not in episode.columns:
-                continue
-            column = episode.columns[path] if path in self._kinds.observation else episode.columns[path][:-1]
-            outside = (column < spec.minimum) | (column > spec.maximum)
-            if outside.any():
-                self._warned.add(path)
-                row = int(np.argwhere(outside)[0][0])
-                warnings.warn(
-                    f'DataCollector: "{path}" of step {row} is not in its space: {column[row]}; expected {spec.minimum} to {spec.maximum}. Told once',
-                    stacklevel=4,
-                )
+        for path, which in self._kinds.values_outside(episode.columns):
+            warnings.warn(f'DataCollector: "{path}" is not in its space: {which}. Told once', stacklevel=4)
 
     def _warn_of_infos(self) -> None:
         for path, why in self._kinds.left_out.items():
@@ -504,6 +498,18 @@ class VectorDataCollector(gymnasium.vector.VectorWrapper):  # type: ignore[misc]
     def add_to_dataset(self, destination: str, **options: Any) -> ConvertReport:
         """As `DataCollector.add_to_dataset`."""
         return self.create_dataset(destination, **{"append": True, **options})
+
+    def __enter__(self) -> VectorDataCollector:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """As `DataCollector.__exit__`."""
+        if error[0] is None:
+            self.close()
+            return
+        self._trajectories.forget()
+        self._collection.leave()
+        super().close()
 
     def close(self, **kwargs: Any) -> None:
         """As `DataCollector.close`."""

@@ -36,6 +36,7 @@ from rlds2reverb.extras import needing
 from rlds2reverb.formats.functions import code_digest, import_function, name_of_function
 from rlds2reverb.formats.source import About, IsKnown, Source, check_shard, unless_known
 from rlds2reverb.keywords import make_options, takes_options
+from rlds2reverb.learner.recording import value_for
 from rlds2reverb.specs import Nest, flatten, nested
 from rlds2reverb.text import shortened
 
@@ -127,6 +128,8 @@ class EnvironmentSource(Source):
             notices.append(note("left_out", f"an info that no column holds ({why}); left out", path=f"{INFOS}/{path}"))
         text = "some rows lack it, such as the first one, and hold 0 or empty text"
         notices += [note("filled", text, path=f"{INFOS}/{path}") for path in kinds.filled]
+        text = "some values are not in the environment's space; they are kept as they are"
+        notices += [note("outside_space", text, path=path) for path in kinds.outside]
         for path, dtype in kinds.unlike.items():
             notices.append(
                 note(
@@ -315,7 +318,7 @@ def _foreign_errors(name: str, what: str) -> Iterator[None]:
         yield
     except Rlds2ReverbError as error:
         raise SourceError(f"{name}: {what}: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # which would end the program as if all were done
         raise SourceError(
             f"{name}: {what}: {type(error).__name__}: {shortened(' '.join(str(error).split()))}"
         ) from error
@@ -451,7 +454,7 @@ class Player:
         trajectory = self._trajectory
         try:
             return self._play(seed, most)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             where = f"episode {number:,} (seed {seed}), step {len(trajectory)}"
             trajectory.forget()
             with _foreign_errors(self._name, where):
@@ -477,7 +480,8 @@ class Player:
             )
             if most is not None and len(trajectory) >= most:
                 break
-        return trajectory.end(bool(terminated), {"seed": np.uint64(seed)})
+        episode = trajectory.end(bool(terminated), {"seed": np.uint64(seed)}, self._where(seed))
+        return self._noted(episode)
 
     def _play_together(self, numbers: Sequence[int]) -> Generator[Episode, None, None]:
         """Plays episodes side by side; they come out in the order of their numbers."""
@@ -521,8 +525,9 @@ class Player:
                     mask[trajectory.place] = True
                     if (place := places[trajectory.place]) is not None:
                         metadata = {"seed": np.uint64(self._options.seed + numbers[place])}
-                        waiting[place] = episode_of(
-                            trajectory.columns, trajectory.is_terminal, metadata, trajectory.faults
+                        where = self._where(self._options.seed + numbers[place])
+                        waiting[place] = self._noted(
+                            episode_of(trajectory.columns, trajectory.is_terminal, metadata, trajectory.faults, where)
                         )
                 while following in waiting:
                     yield waiting.pop(following)
@@ -546,11 +551,18 @@ class Player:
                     acted, self._nested(observations), rewards, terminated, truncated, infos
                 ):
                     if left:
-                        yield episode_of(trajectory.columns, trajectory.is_terminal, {}, trajectory.faults)
+                        yield self._noted(episode_of(trajectory.columns, trajectory.is_terminal, {}, trajectory.faults))
                         left -= 1
                 if mode == DISABLED and left and (ends := terminated | truncated).any():
                     observations, infos = environment.reset(options={"reset_mask": ends})
                     trajectories.reset(self._nested(observations), infos, ends)
+
+    def _where(self, seed: int) -> str:
+        return f"{self._name}: episode {seed - self._options.seed:,} (seed {seed})"
+
+    def _noted(self, episode: Episode) -> Episode:
+        list(self.kinds.values_outside(episode.columns))  # which keeps the paths, for the source's notices
+        return episode
 
     def _nested(self, observations: Any) -> Nest:
         return observations if self._nest is None else self._nest(observations)
@@ -563,6 +575,10 @@ class Player:
         else:
             each = gymnasium.vector.utils.iterate(self._environment.observation_space, observations)
             singles = [act(observation) for act, observation in zip(acting, each)]
+        if self._policy.function is not None and ACTION in self.kinds.action:
+            # Numpy would turn a number of Python's into another dtype than the action's, and one environment alone would refuse it.
+            spec = self.kinds.action[ACTION]
+            singles = [value_for(ACTION, act, spec) if type(act) in (bool, int, float) else act for act in singles]
         if isinstance(self._space, (spaces.Dict, spaces.Tuple)):
             empty = gymnasium.vector.utils.create_empty_array(self._space, len(singles))
             return gymnasium.vector.utils.concatenate(self._space, singles, empty)

@@ -21,6 +21,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats.minari.spaces import bounded_spec
 from rlds2reverb.specs import ArraySpec, Nest
+from rlds2reverb.text import shortened
 
 with needing("collecting from environments", "gymnasium", ModuleNotFoundError):
     from gymnasium import spaces
@@ -65,7 +66,15 @@ def columns_of_space(space: spaces.Space[Any]) -> Callable[[Any], Nest] | None:
     """A function from a value of a space to its nest of columns; None where the value is that nest already, as everywhere without a Tuple."""
     if isinstance(space, spaces.Tuple):
         parts = [(f"_index_{place}", columns_of_space(below)) for place, below in enumerate(space.spaces)]
-        return lambda value: {name: _apply(of, part) for (name, of), part in zip(parts, value, strict=True)}
+
+        def columns_of(value: Any) -> Nest:
+            if not isinstance(value, (tuple, list)) or len(value) != len(parts):
+                raise ConfigError(
+                    f"a value of a Tuple space: expected {len(parts)} parts, got {shortened(repr(value))}"
+                )
+            return {name: _apply(of, part) for (name, of), part in zip(parts, value)}
+
+        return columns_of
     if isinstance(space, spaces.Dict):
         below = {key: columns_of_space(part) for key, part in space.spaces.items()}
         if any(below.values()):

@@ -10,7 +10,7 @@ OpenTrajectories    the episodes of a vector of environments: every value is wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -55,6 +55,7 @@ class StepKinds:
       left_out: path of an info that no column holds -> why.
       filled: paths of infos that some rows lack, such as those of a reset; they hold 0 or empty text there.
       unlike: path -> the dtype that the space says, where the values have another one.
+      outside: paths of columns with a value that is not in its space.
     """
 
     observation: Mapping[str, ArraySpec]
@@ -65,6 +66,7 @@ class StepKinds:
     left_out: dict[str, str] = field(default_factory=dict)
     filled: dict[str, None] = field(default_factory=dict)
     unlike: dict[str, np.dtype[Any]] = field(default_factory=dict)
+    outside: dict[str, None] = field(default_factory=dict)
 
     @property
     def specs(self) -> dict[str, ArraySpec]:
@@ -106,6 +108,18 @@ class StepKinds:
         else:
             self.action = learnt
 
+    def values_outside(self, columns: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
+        """Columns of an episode with a value that is not in its space, where none was seen before: (path, which)."""
+        for path, spec in {**self.observation, **self.action}.items():
+            if path in self.outside or spec.minimum is None or path not in columns or _holds_all(spec):
+                continue
+            column = columns[path] if path in self.observation else columns[path][:-1]
+            outside = (column < spec.minimum) | (column > spec.maximum)
+            if outside.any():
+                row = int(np.argwhere(outside)[0][0])
+                self.outside[path] = None
+                yield path, f"step {row} has {column[row]}; expected {spec.minimum} to {spec.maximum}"
+
     def learn_infos(self, rows: list[dict[str, Any]]) -> None:
         """Takes the infos of a first episode, each by its first value; what no column holds is left out."""
         self.infos = {}
@@ -144,6 +158,14 @@ class StepKinds:
         return columns, faults
 
 
+def _holds_all(spec: ArraySpec) -> bool:
+    """Whether the bounds are those of the dtype, as of images."""
+    if spec.dtype.kind not in "iu" or np.ndim(spec.minimum) or np.ndim(spec.maximum):
+        return False
+    bounds = np.iinfo(spec.dtype)
+    return bool(spec.minimum == bounds.min and spec.maximum == bounds.max)
+
+
 def _column_of(values: list[Any], spec: ArraySpec) -> Array:
     """A column [T, ...] of values of one spec; None becomes 0 or empty text."""
     sizes = tuple(size or 0 for size in spec.shape)
@@ -170,6 +192,8 @@ def _column_of(values: list[Any], spec: ArraySpec) -> Array:
 
 def flat_infos(info: Mapping[str, Any]) -> dict[str, Any]:
     """Path -> value of an info; an array is copied, for some environments write into the same one."""
+    if not isinstance(info, Mapping):
+        raise ConfigError(f"info: expected a dict, as gymnasium's environments give, got {shortened(repr(info))}")
     flat: dict[str, Any] = {}
     for key, value in info.items():
         if isinstance(value, Mapping):
@@ -184,13 +208,15 @@ def episode_of(
     is_terminal: bool,
     metadata: Mapping[str, Any],
     faults: tuple[tuple[str, str], ...] = (),
+    where: str = "",
 ) -> Episode:
-    """The episode of columns [T + 1, ...], with discounts and flags; is_terminal says whether it was terminated."""
+    """The episode of columns [T + 1, ...], with discounts and flags; is_terminal says whether it was terminated, `where` is for messages."""
     rows = len(columns[REWARD])
     return Episode(
         {**columns, DISCOUNT: terminal_discount(rows, is_terminal), **flags(rows, is_terminal)},
         metadata,
         faults=faults,
+        where=where,
     )
 
 
@@ -277,7 +303,7 @@ class OpenTrajectory:
         else:
             observed.append({OBSERVATION: observation})
 
-    def end(self, is_terminal: bool, metadata: Mapping[str, Any]) -> Episode:
+    def end(self, is_terminal: bool, metadata: Mapping[str, Any], where: str = "") -> Episode:
         """Ends the episode, which has at least one action."""
         observed, acted = self._observed, self._acted
         assert observed is not None  # the caller has asked for its length
@@ -289,7 +315,7 @@ class OpenTrajectory:
             infos, faults = self.kinds.info_columns(self._infos)
             columns |= infos
         self.forget()
-        return episode_of(columns, is_terminal, metadata, tuple(faults))
+        return episode_of(columns, is_terminal, metadata, tuple(faults), where)
 
     def forget(self) -> None:
         """Drops what was recorded since the last end."""
@@ -344,9 +370,17 @@ class OpenTrajectories:
       count: N.
       mode: one of the three.
       nest: of a value of the observation space, see `columns_of_space`.
+
+    Raises:
+      ConfigError: a space of text.
     """
 
     def __init__(self, kinds: StepKinds, count: int, mode: str, nest: Callable[[Any], Nest] | None = None) -> None:
+        for path, spec in {**kinds.observation, **kinds.action}.items():
+            if spec.dtype.kind == "O":
+                raise ConfigError(
+                    f'"{path}": text is not recorded from vectors of environments; record each environment by itself'
+                )
         self.kinds, self._count, self._mode, self._nest = kinds, count, mode, nest
         self._row = -1  # of the observation that came last
         self._room = _FIRST_ROWS
@@ -421,8 +455,8 @@ class OpenTrajectories:
         row = self._row
         self._write(ACTION, actions, row)
         self._rewards()[row] = rewards
-        self._row = row + 1
         self._write(OBSERVATION, observations, row + 1)
+        self._row = row + 1  # now that all of the step is there
         begins = ~self._is_open if self._mode == NEXT_STEP else np.zeros(self._count, bool)
         ends = (np.asarray(terminated) | np.asarray(truncated)) & self._is_open
         if self.kinds.record_infos:
@@ -444,6 +478,10 @@ class OpenTrajectories:
         ended = [self._end(place, False, None) for place in np.flatnonzero((self.open_lengths > 0) & chosen).tolist()]
         self._is_open &= ~chosen
         return ended
+
+    def forget(self) -> None:
+        """Drops the open episodes."""
+        self._is_open[:] = False
 
     def _take_infos(self, infos: Mapping[str, Any], ends: Array) -> None:
         for place in np.flatnonzero(self._is_open).tolist():
@@ -485,10 +523,6 @@ class OpenTrajectories:
         if path not in specs:
             raise ConfigError(f'"{path}": the space has no such column; expected {", ".join(specs)}')
         spec = specs[path]
-        if spec.dtype.kind == "O":
-            raise ConfigError(
-                f'"{path}": text is not recorded from vectors of environments; record each environment by itself'
-            )
         return np.empty((self._room, self._count, *(size or 0 for size in spec.shape)), spec.dtype)
 
     def _checked(self, path: str, value: Any) -> Array:

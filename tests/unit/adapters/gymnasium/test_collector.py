@@ -221,7 +221,7 @@ def test_seeds_are_made_unless_switched_off() -> None:
 
 def test_what_is_not_in_its_space_is_told_once() -> None:
     env = DataCollector(those.InPlace(), observation_space=gymnasium.spaces.Box(0, 2, (2,), np.float32))
-    with pytest.warns(UserWarning, match='"observation" of step 3 is not in its space'):
+    with pytest.warns(UserWarning, match='"observation" is not in its space: step 3 has'):
         play_in_place(env)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -297,6 +297,54 @@ def test_a_vector_that_was_not_reset_is_told() -> None:
     env.env.reset(seed=1)  # past the collector
     with pytest.raises(ConfigError, match="nothing resets them"):
         env.step(action)
+
+
+def test_a_step_of_a_vector_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
+    vector = SyncVectorEnv([lambda: cart(3)] * 2, autoreset_mode=AutoresetMode.DISABLED)
+    with VectorDataCollector(vector, name_at(tmp_path), duplicates="keep") as env:
+        observations, _ = env.reset(seed=1)
+        env.step(np.array([0, 1]))
+        for actions, given in (
+            (np.array([0.5, 1.0]), observations),
+            (np.array([0, 1]), observations.astype(np.float64)),
+        ):
+            with pytest.raises(ConfigError, match=r"expected (int64|float32)\[2.* of 2 environments, got float64"):
+                env._trajectories.step(actions, given, np.ones(2), np.zeros(2, bool), np.zeros(2, bool), {})
+        env.step(np.array([1, 0]))
+    episodes = list(open_source(name_at(tmp_path)))
+    assert [episode.columns["action"][:-1].tolist() for episode in episodes] == [[0, 1], [1, 0]]
+    for episode in episodes:
+        check_of_cart(episode)
+
+
+def test_an_error_leaves_a_vector_to_be_gone_on_with(tmp_path: Path) -> None:
+    def play_vector(steps: int, error: BaseException | None = None) -> None:
+        vector = SyncVectorEnv([lambda: cart(3)] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+        with VectorDataCollector(vector, name_at(tmp_path)) as env:
+            env.reset(seed=1)
+            for _ in range(steps):
+                env.step(np.array([0, 1]))
+            if error is not None:
+                raise error
+
+    with pytest.raises(RuntimeError):
+        play_vector(4, RuntimeError())
+    assert not (tmp_path / "cart-v0").exists()
+    play_vector(6)
+    assert open_source(name_at(tmp_path)).episode_count == 4
+
+
+def test_a_step_that_is_refused_leaves_nothing() -> None:
+    env = DataCollector(those.InPlace(), episode_metadata_callback=lambda _: {})
+    env.reset()
+    for action, reward, observation in ((1.5, 1, [0, 0]), (1, None, [0, 0]), (1, "x", [0, 0]), (1, 1, [0, 0, 0])):
+        with pytest.raises(ConfigError, match=r"action|reward|observation"):
+            env._trajectory.add(action, reward, np.array(observation, np.float32), {})
+    with pytest.raises(ConfigError, match="info: expected a dict"):
+        env._trajectory.begin(np.zeros(2, np.float32), [1])  # type: ignore[arg-type]
+    play_all(env)
+    (episode,) = env._collection._kept
+    assert episode.columns["observation"][:, 0].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_infos_of_a_vector_are_those_of_each_environment(tmp_path: Path) -> None:

@@ -213,6 +213,17 @@ def test_a_run_whose_seed_decides_nothing_goes_on_live(tmp_path: Path, monkeypat
     assert len({episode.id for episode in open_source(name)}) == 6
 
 
+@pytest.mark.parametrize("envs", [1, 2])
+def test_values_that_are_not_in_their_space_are_told(envs: int) -> None:
+    source = episodes_of(f"{HERE}:Outside", episodes=3, envs=envs)
+    assert [len(episode) for episode in source] == [5, 5, 5]
+    assert [(notice.code, notice.path) for notice in source.notices if notice.path] == [
+        ("outside_space", "observation")
+    ]
+    (*_, last) = source
+    assert last.title.endswith("episode 2 (seed 2)")
+
+
 def test_live_episodes_are_gone_on_with() -> None:
     source = episodes_of("CartPole-v1", episodes=5, live=True)
     assert source.is_live
@@ -256,6 +267,11 @@ def test_options_that_make_no_sense(environment: str, options: dict[str, Any], w
             r"episode 0 \(seed 0\), step 2: ValueError: the motor is burnt",
         ),
         (f"{HERE}:Sequences", {}, "Sequence has values of no fixed shape"),
+        ("CartPole-v1", {"policy": f"{HERE}:leave"}, r"episode 0 \(seed 0\), step 0: SystemExit: 0"),
+        ("CartPole-v1", {"policy": f"{HERE}:leave", "envs": 2}, "SystemExit: 0"),
+        (f"{HERE}:InPlace", {"policy": f"{HERE}:half"}, r"\"action\": expected int64\[\], got float32\[\]"),
+        (f"{HERE}:InPlace", {"policy": f"{HERE}:half", "envs": 2}, r"\"action\": expected int64\[\], got float32\[\]"),
+        (f"{HERE}:Short", {}, r"a value of a Tuple space: expected 2 parts, got \(1,\)"),
         ("CartPole-v1", {"policy": "json:dumps"}, r"episode 0 \(seed 0\), step 0: TypeError"),
     ],
 )
