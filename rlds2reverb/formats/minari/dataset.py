@@ -72,6 +72,8 @@ def data_folder(text: str, remote: str | None = None, *, fetches: bool = True) -
       SourceError: there is no dataset; the message has similar ids.
       StorageError: a remote place does not answer.
     """
+    if remote not in (None, DOWNLOAD, NEVER):
+        remote_folder(str(remote), "checked")  # refuses nonsense, also where the dataset is here
     full_name = split_full_name(text)
     if full_name is not None and (remote is not None or not text.startswith(("gs://", "s3://"))):
         return _of_full_name(text, *full_name, remote, fetches)
@@ -152,6 +154,8 @@ def _of_id(name: str, option: str | None, fetches: bool, downloads: bool = False
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     if Path(name).is_dir():
         hint += f"; to read the folder {name}, write ./{name}"
+    if (root / name).is_dir():
+        hint += f"; it is a namespace: rlds2reverb inspect minari:{name}/ lists what is in it"
     where = f"${ROOT_VARIABLE}" if ROOT_VARIABLE in os.environ else "$" + ROOT_VARIABLE + " is not set"
     if remote is not None and may_be_path:
         hint += f"; to look for it at {remote}, write {remote}/{name}"

@@ -102,7 +102,7 @@ class ListRequest:
         key, _, value = options.partition("=")
         full_name = split_full_name(place)
         is_list = not place or place.endswith("/") or (full_name is not None and not full_name[1])
-        if not is_list or place.startswith(("/", "./", "../", "~")):
+        if not is_list or place.startswith(("/", "./", "../", "~")) or (full_name is None and "://" in place):
             return None
         if options and (key != "remote" or "," in value or value in ("", DOWNLOAD)):
             raise SourceError(f'"minari:{text}": a list of datasets has the option remote=PLACE or remote={NEVER} only')

@@ -61,7 +61,8 @@ def remote_folder(remote: str, name: str = "") -> Path:
     if scheme in _STORES and separator and place:
         return path_of(f"{_STORES[scheme]}://{place}/{name}".rstrip("/"))
     raise SourceError(
-        f"remote place {shortened(remote)!r}: expected gcp://BUCKET, s3://BUCKET or hf://ORGANISATION, such as {MINARIS_REMOTE}"
+        f"remote place {shortened(remote)!r}: expected gcp://BUCKET, s3://BUCKET or hf://ORGANISATION, such as {MINARIS_REMOTE}; "
+        f"the option remote may also be {DOWNLOAD} or {NEVER}"
     )
 
 

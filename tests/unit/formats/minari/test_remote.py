@@ -248,6 +248,16 @@ def test_never_asks_nowhere(bucket: str, cloud: Faults, monkeypatch: pytest.Monk
     assert not cloud.requests
 
 
+def test_nonsense_is_refused_also_where_the_dataset_is_here(root: Path) -> None:
+    shutil.copytree(sets.root("0.5.4"), root)
+    with pytest.raises(
+        SourceError, match=r"remote place 'dowload': expected .*; the option remote may also be download or never"
+    ):
+        open_source(f"minari:{NAME}?remote=dowload")
+    with pytest.raises(SourceError, match="it is a namespace: rlds2reverb inspect minari:plain/ lists"):
+        open_source("minari:plain")
+
+
 def listed(*arguments: str) -> Any:
     return json.loads(CliRunner().invoke(cli, ["inspect", *arguments, "--json"]).stdout)
 
@@ -291,7 +301,9 @@ def test_datasets_of_older_versions_are_listed(root: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["D4RL/door/human-v2", "/data/", "./data/", "hf://a/b", "hf://datasets/a/b"])
+@pytest.mark.parametrize(
+    "text", ["D4RL/door/human-v2", "/data/", "./data/", "hf://a/b", "hf://datasets/a/b", "hf://", "ftp://a/"]
+)
 def test_names_of_datasets_are_no_lists(text: str) -> None:
     assert ListRequest.of(text) is None
 
