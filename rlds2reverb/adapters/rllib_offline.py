@@ -44,13 +44,20 @@ if TYPE_CHECKING:
 with needing("the adapter for RLlib", "rllib", ModuleNotFoundError):
     import ray
     import torch
-    from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
-    from ray.rllib.core.columns import Columns
-    from ray.rllib.env import INPUT_ENV_SPACES
-    from ray.rllib.offline.offline_data import OfflineData
-    from ray.rllib.offline.offline_prelearner import OfflinePreLearner
     from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
-    from ray.rllib.utils.torch_utils import convert_to_torch_tensor
+
+    try:
+        from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
+        from ray.rllib.core.columns import Columns
+        from ray.rllib.env import INPUT_ENV_SPACES
+        from ray.rllib.offline.offline_data import OfflineData
+        from ray.rllib.offline.offline_prelearner import OfflinePreLearner
+        from ray.rllib.utils.torch_utils import convert_to_torch_tensor
+    except ImportError as missing:
+        raise ImportError(
+            f"learning offline needs RLlib's new stack, as Ray 2.60 has it; this is Ray {ray.__version__}, whose old stack takes "
+            "rlds2reverb.adapters.rllib.TableInput as its input_"
+        ) from missing
 
 Batches = Iterator[Batch]
 

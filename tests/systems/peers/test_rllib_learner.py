@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,11 @@ def test_wrong_options_of_an_input_fail_where_they_are_written() -> None:
         TableInput("localhost:1", "transitions", 0)
     with pytest.raises(ServerUnreachable):
         TableInput("localhost:1", "transitions").next()
+
+
+def test_what_the_old_stack_lacks_is_told_with_what_it_has() -> None:
+    with pytest.raises(ImportError, match=rf"as Ray 2\.60 has it; this is Ray {ray.__version__}.*TableInput"):
+        import_module("rlds2reverb.adapters.rllib_offline")
 
 
 def test_an_algorithm_reads_a_table_as_its_input(address: str) -> None:
