@@ -62,7 +62,6 @@ from rlds2reverb.formats.source import About, Source
 from rlds2reverb.formats.ted import memory
 from rlds2reverb.formats.ted.folders import META, Folder, as_metadata, leaf_of, read_folder, read_pytree
 from rlds2reverb.formats.ted.grids import is_of_atari, lay_out, unpack_atari
-from rlds2reverb.formats.ted.h5 import H5Trajectories
 from rlds2reverb.formats.ted.keys import CHECK, DROP, KEEP, LAST, NEXT, TedOptions, last_part, rename_keys
 from rlds2reverb.formats.ted.memory import HeldBuffer
 from rlds2reverb.formats.ted.sampler import PRIORITY, SAMPLER, Priorities, read_priorities
@@ -265,6 +264,8 @@ def _open_buffer(
 ) -> Trajectories:
     is_folder = not storage.is_file()
     if not is_folder or ((storage / _CHECKPOINT).is_file() and not (storage / META).exists()):
+        from rlds2reverb.formats.ted.h5 import H5Trajectories  # which imports h5py
+
         _refuse_for_compact(name, options)
         return H5Trajectories(name, storage / _CHECKPOINT if is_folder else storage, options, priorities)
     if options.spec_from != MOST:
@@ -492,7 +493,7 @@ class _BufferColumns:
             return ()
         text = (
             f"{', '.join(keys)}: not the observation of the following step, in up to {counted(max(differing.values()), 'step')} of those compared, as after "
-            "MultiStep; only the last of each trajectory is read. next=keep keeps both, next=check refuses such trajectories, "
+            "MultiStep, or where an overwritten ring is read without its cursor (cursor=ROW); only the last of each trajectory is read. next=keep keeps both, next=check refuses such trajectories, "
             "trajectories=rows makes every step an episode"
         )
         return (Notice("next_differs", text, max(differing.values())),)
