@@ -11,7 +11,7 @@ from glob import has_magic
 from itertools import islice
 from pathlib import Path
 
-from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError
+from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError, reason_of
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.buckets import BucketPath, path_of
 from rlds2reverb.formats.destination import Destination
@@ -133,15 +133,14 @@ def check_free(destination: Destination, path: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise ConfigError(
-            f"{path}: is there already; write somewhere else, or replace it with overwrite=True (--overwrite)"
+            f"{path}: is there already; write somewhere else, add to it (append=True, --append), or replace it (overwrite=True, --overwrite)"
         )
     if path.is_symlink():
         raise ConfigError(f"{path}: is a link to {path.resolve()}; write there, or remove the link")
     if odd := _why_not_ours(destination, path):
         scheme = destination.name.partition(":")[0]
         raise ConfigError(
-            f"{path}: {odd}, and only a dataset as {scheme}: writes it is replaced (--overwrite); remove it first, or "
-            "write somewhere else"
+            f"{path}: {odd}; only a dataset as {scheme}: writes it is replaced or added to. Write somewhere else, or move away what is there"
         )
 
 
@@ -191,6 +190,6 @@ def matches_mark(parts: Sequence[str], pattern: str) -> bool:
 def _why_unreadable(destination: Destination, path: Path) -> str:
     try:
         open_source(destination.source(path)).spec()
-    except Rlds2ReverbError:
-        return "cannot be read as one"
+    except Rlds2ReverbError as error:
+        return f"cannot be read ({reason_of(error)})"
     return ""

@@ -69,6 +69,10 @@ class IlrDestination(Destination):
     def __init__(self, name: str, path: Path, options: IlrWriteOptions) -> None:
         self.name, self.path, self._options = name, path, options
         self._is_archive = path.name.endswith(_ENDINGS)
+        if "{" in path.name:
+            raise ConfigError(
+                f'"{name}": braces name shards to read; several are written into a folder: ilr:FOLDER?shards=4'
+            )
         several = "shards" if options.shards is not None else "shard_frames"
         if self._is_archive and getattr(options, several) is not None:
             raise ConfigError(f'"{name}": {several}: several shards lie in a folder; name one instead of {path.name}')

@@ -15,6 +15,7 @@ import math
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,9 +115,19 @@ class _Archive:
                         raise SourceError(f"{path}: ends before the bytes of {shortened(member.filename)}")
                     self._members[member.filename.partition("/")[2]] = begin, member.file_size
         except (OSError, zipfile.BadZipFile, struct.error, ValueError, NotImplementedError) as error:
+            if self._begins_as_archive():
+                raise SourceError(
+                    f"{path}: the file of torch.save is cut off or damaged ({error}); copy or download it again"
+                ) from error
             raise SourceError(
                 f"{path}: expected a file of torch.save, a ZIP archive: {error}. One of a torch before 1.6 is read by torch only: {_INSTEAD}"
             ) from error
+
+    def _begins_as_archive(self) -> bool:
+        """Whether the file is empty, or what is there begins as one of torch.save does."""
+        with suppress(OSError), Path(local_copy(self._path)).open("rb") as file:
+            return _ZIP.startswith(file.read(len(_ZIP)))
+        return False
 
     def load(self) -> Any:
         """What was saved: dicts, lists, values, `Leaf`s, and TensorDicts as `Folder`s."""

@@ -341,6 +341,11 @@ def test_several_shards_are_refused_for_one_archive(tmp_path: Path, option: str)
         open_destination(f"ilr:{tmp_path / 'set'}?shards=2,shard_frames=5")
 
 
+def test_braces_name_no_destination(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"braces name shards to read; .*ilr:FOLDER\?shards=4"):
+        open_destination(f"ilr:{tmp_path}/demos-{{000..003}}.tar.zst")
+
+
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.integers(1, 12))
 def test_parts_are_as_equal_as_the_order_of_episodes_allows(lengths: list[int], parts: int) -> None:
     parts = min(parts, len(lengths))

@@ -67,7 +67,7 @@ def test_only_a_dataset_of_the_format_or_an_empty_folder_is_replaced(scheme: str
             (path / "thesis.tex").unlink()
         else:
             path.write_text("mine", encoding="utf-8")
-            refused(EPISODES, name, "cannot be read as one", overwrite=True)
+            refused(EPISODES, name, r"cannot be read \(", overwrite=True)
             assert path.read_text(encoding="utf-8") == "mine"
             path.unlink()
             convert(EPISODES, name)
@@ -93,7 +93,7 @@ def test_a_folder_that_only_looks_like_a_dataset_is_not_replaced(scheme: str, tm
         EPISODES, CASES[scheme].name(tmp_path / "to"), f"holds no {re.escape(first)}|cannot be read", overwrite=True
     )
     (destination.path / first.replace("*", "x")).touch()
-    refused(EPISODES, CASES[scheme].name(tmp_path / "to"), "cannot be read as one", overwrite=True)
+    refused(EPISODES, CASES[scheme].name(tmp_path / "to"), r"cannot be read \(", overwrite=True)
 
 
 @pytest.mark.parametrize("scheme", FOLDERS)

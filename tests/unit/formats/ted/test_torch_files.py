@@ -121,7 +121,7 @@ def test_archives_of_other_kinds_are_refused(tmp_path: Path) -> None:
     whole = Path(save(tmp_path / "f.pt", content()).removeprefix("ted:"))
     for cut in (1, 30, 200, len(whole.read_bytes()) // 2):
         (tmp_path / "cut.pt").write_bytes(whole.read_bytes()[:-cut])
-        refused(f"ted:{tmp_path / 'cut.pt'}", r"cut\.pt: ")
+        refused(f"ted:{tmp_path / 'cut.pt'}", r"cut\.pt: .*(cut off|ends before)")
 
 
 @pytest.mark.parametrize(
