@@ -387,9 +387,6 @@ def _difference(before: Episode, after: Episode) -> str:
     if odd:
         return f'column "{odd[0]}"'
     old, new = (metadata_values(episode, episode.metadata) for episode in (before, after))
-    odd = [
-        name
-        for name in {**old, **new}
-        if name not in old or name not in new or not np.array_equal(old[name], new[name])
-    ]
+    # A format may add what it computes of every episode, as Minari's statistics of rewards.
+    odd = [name for name, value in old.items() if name not in new or not np.array_equal(value, new[name])]
     return f'metadata "{odd[0]}"' if odd else ""
