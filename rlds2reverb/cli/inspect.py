@@ -344,15 +344,29 @@ def _print_minari(request: ListRequest, as_json: bool) -> None:
         if dataset.problem:
             output.talk(f"{name}: {dataset.problem}")
     if request.local is not None:
-        output.talk(
-            f"{request.local}: {counted(here, 'dataset')}; {'inspect one by its name' if listed else hint_at_remote()}"
-        )
+        output.talk(f"{request.local}: {_account_of_local(request, here)}")
+        output.talk("inspect one by its name" if listed else hint_at_remote())
     if request.remote and failure is None:
         output.talk(
             f"{request.remote}: {counted(len(listed) - here, 'dataset')}, {size(sum(dataset.bytes for dataset in listed[here:]))}"
         )
     if failure is not None:
         raise failure
+
+
+def _account_of_local(request: ListRequest, count: int) -> str:
+    """How many datasets there are below the folder of all, or why there are none."""
+    assert request.local is not None  # asked of this machine
+    if not request.local.is_dir():
+        return "a file, and no folder of datasets" if request.local.exists() else "no such folder; 0 datasets"
+    words = counted(count, "dataset")
+    if not request.prefix:
+        return words
+    from rlds2reverb.formats.minari.dataset import list_ids
+
+    namespaces = sorted({name.rpartition("/")[0] for name in list_ids(request.local)} - {""})
+    listed = f"; namespaces there: {visible(', '.join(namespaces)) or 'none'}" if not count else ""
+    return f"{words} in {visible(request.prefix)}{listed}"
 
 
 def inspect_dataset(

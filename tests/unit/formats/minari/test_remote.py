@@ -291,6 +291,20 @@ def test_lists_have_sizes_episodes_and_steps(hub: str, root: Path, monkeypatch: 
     assert f"{hub}: 2 datasets, " in shown.stderr
 
 
+def test_an_empty_list_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "plain" / "one-v0" / "data").mkdir(parents=True)
+    (tmp_path / "plain" / "one-v0" / "data" / "metadata.json").touch()
+    for root, name, account in (
+        (tmp_path, "minari:plane/", "0 datasets in plane/; namespaces there: plain"),
+        (tmp_path / "nowhere", "minari:", "no such folder; 0 datasets"),
+        (tmp_path / "file", "minari:", "a file, and no folder of datasets"),
+    ):
+        monkeypatch.setenv(ROOT_VARIABLE, str(root))
+        listed = CliRunner().invoke(cli, ["inspect", name])
+        assert (listed.exit_code, account in listed.stderr) == (0, True), listed.stderr
+
+
 def test_datasets_of_older_versions_are_listed(root: Path) -> None:
     shutil.copytree(sets.root("0.4.3"), root)
     about = listed("minari:")["about"]
