@@ -268,9 +268,10 @@ def test_slices_do_not_depend_on_what_is_kept_in_memory(
         for batch, same in zip(first, other, strict=True):
             _assert_equal(batch, same)
     for batch in first:  # a slice is rows of one episode, one after the other
-        seen = batch.data.observation
-        assert (seen[..., 0] == seen[:, :1, 0])[batch.info.mask].all()
-        assert (np.diff(seen[..., 1], axis=1)[batch.info.mask[:, 1:]] == 1).all()
+        seen, mask = batch.data.observation, batch.info.mask
+        assert mask is not None
+        assert (seen[..., 0] == seen[:, :1, 0])[mask].all()
+        assert (np.diff(seen[..., 1], axis=1)[mask[:, 1:]] == 1).all()
 
 
 def _assert_equal(batch: Any, same: Any) -> None:
