@@ -788,8 +788,11 @@ def read_ahead(
     thread.start()
     _reading[thread] = shelf
     try:
-        while (batch := shelf.take()) is not None:
+        batch = shelf.take()
+        _end_first()
+        while batch is not None:
             yield from batch
+            batch = shelf.take()
     finally:
         _reading.pop(thread, None)
         if not sys.is_finalizing():  # no other thread runs then, and joining one would wait for ever
@@ -815,7 +818,10 @@ def _end_reading() -> None:
         thread.join(max(0.0, end - time.monotonic()))
 
 
-atexit.register(_end_reading)
+def _end_first() -> None:
+    """Has `_end_reading` come before what libraries have registered that the first item has loaded: h5py takes its converters away at the end."""
+    atexit.unregister(_end_reading)
+    atexit.register(_end_reading)
 
 
 class _Shelf(Generic[T]):
