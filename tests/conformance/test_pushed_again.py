@@ -156,6 +156,8 @@ def test_an_identity_finds_the_items_of_data_that_were_written_anew(client: rlds
     del options["identity"]
     client.push(plain, "large", ledger=ledger, **options)
     assert size(client, "large") == 6 * (STEPS - 1)
-    [notice] = [one for one in client.plan(anew, "large", ledger=ledger, **options).notices if one.code == OTHER_NAMES]
+    [notice] = [
+        notice for notice in client.plan(anew, "large", ledger=ledger, **options).notices if notice.code == OTHER_NAMES
+    ]
     assert "all 3 episodes will be stored once more" in notice.text
     assert client.push(anew, "large", ledger=ledger, **options).items_new == 3 * (STEPS - 1)

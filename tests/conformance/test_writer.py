@@ -73,7 +73,9 @@ def test_several_actors_write_to_one_table_from_threads_of_one_client(server: Em
     for thread in threads:
         thread.join()
     stored = taken(server)
-    expected = [tools.items_of([plain(one)]) for number in range(4) for one in tools.make_episodes(4, 30, seed=number)]
+    expected = [
+        tools.items_of([plain(episode)]) for number in range(4) for episode in tools.make_episodes(4, 30, seed=number)
+    ]
     assert sorted(content for _, content in stored) == sorted(item for items in expected for item in items)
     assert len({key for key, _ in stored}) == len(stored)
 

@@ -105,8 +105,8 @@ def test_names_of_paths_may_hold_any_sign(scheme: str, tmp_path: Path) -> None:
 def test_a_source_reads_the_same_twice(source: Source) -> None:
     whole = contents(source)
     assert contents(source) == whole
-    for one, other in itertools.combinations(whole, 2):
-        assert one[0] != other[0] or one[1] == other[1]
+    for earlier, other in itertools.combinations(whole, 2):
+        assert earlier[0] != other[0] or earlier[1] == other[1]
     assert source.episode_count in (len(whole), None)
 
 
@@ -234,9 +234,11 @@ class EverySecondAndNoThirdRow(Rule):
 
 def test_what_a_filter_leaves_is_read_in_every_way_alike(source: Source) -> None:
     left: list[Any] = []
-    for one in (episode for number, episode in enumerate(source) if number % 2 == 0):
-        parts = [(0, 2), (3, len(one))] if len(one) > 2 and not one.faults else []
-        left += [rows_of(one, start, stop, len(one)) for start, stop in parts if stop - start > 1] or [one]
+    for episode_read in (episode for number, episode in enumerate(source) if number % 2 == 0):
+        parts = [(0, 2), (3, len(episode_read))] if len(episode_read) > 2 and not episode_read.faults else []
+        left += [
+            rows_of(episode_read, start, stop, len(episode_read)) for start, stop in parts if stop - start > 1
+        ] or [episode_read]
     if not left:
         return
     made = filtered(source, [EverySecondAndNoThirdRow()])

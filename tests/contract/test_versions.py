@@ -206,7 +206,7 @@ def test_blocks_of_a_cache_are_of_the_old_version_or_of_the_new_one(
     error = check_reading(name, whole, lambda: storage.put("versions", key, first), OPENED)
     assert "episode_3.npz: was written anew" in error
     again = whole_of(name)
-    assert [one[1] for one in again] == [one[1] for one in (*whole[:3], whole[0], whole[4])]
+    assert [row[1] for row in again] == [row[1] for row in (*whole[:3], whole[0], whole[4])]
 
 
 def test_a_dataset_that_changes_while_workers_read_it_is_told(tmp_path: Path) -> None:

@@ -105,11 +105,11 @@ def play(env: Any, episodes: int, **options: Any) -> None:
 
 def flat(value: Any, path: str, into: dict[str, Any]) -> None:
     if isinstance(value, dict):
-        for key, one in value.items():
-            flat(one, f"{path}/{key}", into)
+        for key, inner in value.items():
+            flat(inner, f"{path}/{key}", into)
     elif isinstance(value, tuple):
-        for place, one in enumerate(value):
-            flat(one, f"{path}/_index_{place}", into)
+        for place, inner in enumerate(value):
+            flat(inner, f"{path}/_index_{place}", into)
     elif value is not None and np.asarray(value).dtype != object:  # of nested infos in Arrow Minari makes dicts
         into[path] = np.asarray(value)
 

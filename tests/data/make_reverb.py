@@ -29,9 +29,9 @@ def tables() -> list[reverb.Table]:
             reverb.selectors.Fifo(),
             100,
             reverb.rate_limiters.MinSize(1),
-            signature=one,
+            signature=label,
         )
-        for name, one in names.items()
+        for name, label in names.items()
     ]
 
 

@@ -274,7 +274,7 @@ def hub(folder: Path, repo: str) -> Iterator[str]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             wanted = json.loads(body)["paths"] if body[:1] == b"{" else parse_qs(body.decode())["paths"]
-            self._json([about(folder / one) for one in wanted if (folder / one).exists()])
+            self._json([about(folder / wanted_name) for wanted_name in wanted if (folder / wanted_name).exists()])
 
         def _file(self, path: Path, asked: str) -> None:
             if not path.is_file():

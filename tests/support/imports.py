@@ -67,13 +67,13 @@ class Package:
             name: [imported for imported in self.imports if imported.importer == name and not imported.is_local]
             for name in self.modules
         }
-        needing = {name for name, found in eager.items() if any(top(one.target) in optional for one in found)}
+        needing = {name for name, found in eager.items() if any(top(imported.target) in optional for imported in found)}
         parents = {name: name.rpartition(".")[0] or None for name in self.modules}
         while (
             more := {
                 name
                 for name, found in eager.items()
-                if parents[name] in needing or any(one.ours in needing for one in found)
+                if parents[name] in needing or any(imported.ours in needing for imported in found)
             }
             - needing
         ):

@@ -26,7 +26,7 @@ def test_of_two_services_on_one_folder_one_serves(
             for _ in range(round(ROUNDS * size) or 1):
                 started = list(pool.map(lambda one: _try(one, world), (forks, others)))
                 [(owner, running)] = [
-                    (one, got) for one, got in zip((forks, others), started) if isinstance(got, Running)
+                    (owner, got) for owner, got in zip((forks, others), started) if isinstance(got, Running)
                 ]
                 [refusal] = [got for got in started if isinstance(got, str)]
                 assert str(running.pid) in refusal

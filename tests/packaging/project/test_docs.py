@@ -38,7 +38,10 @@ def _generator() -> ModuleType:
 
 @pytest.mark.parametrize(
     "section",
-    [pytest.param(one, marks=pytest.mark.full) if one == "config" else one for one in _generator().SECTIONS],
+    [
+        pytest.param(section, marks=pytest.mark.full) if section == "config" else section
+        for section in _generator().SECTIONS
+    ],
 )
 def test_generated_sections_are_fresh(section: str) -> None:
     path, now, wanted = _generator().render(section)

@@ -82,5 +82,5 @@ def test_what_is_wrong_is_found(environment: Environment, tmp_path: Path) -> Non
     program.write_text("\n".join(["import rlds2reverb", 'client = rlds2reverb.connect("x:1")', *WRONG]))
     told = checked(environment, program).splitlines()
     for number, (line, code) in enumerate(WRONG.items(), 3):
-        found = [one for one in told if f"wrong.py:{number}: error" in one]
+        found = [reported for reported in told if f"wrong.py:{number}: error" in reported]
         assert any(error.endswith(f"[{code}]") for error in found), (line, told)

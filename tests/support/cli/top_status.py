@@ -35,16 +35,16 @@ def table(name: str, size: int = 10, calls: tuple[int, int] = (10, 20), **change
 
 
 def info(*tables: TableInfo, state_id: int = 1) -> ServerInfo:
-    return ServerInfo(state_id, {one.name: one for one in tables})
+    return ServerInfo(state_id, {table.name: table for table in tables})
 
 
 def known(*tables: TableInfo, name: str = "localhost:8000", grown: int = 0, **changes: Any) -> WatchedServer:
     """A server that answers; each table had `grown` inserts and samples less two seconds before."""
-    counts = {one.name: (one.rate_limiter.inserts, one.rate_limiter.samples) for one in tables}
+    counts = {table.name: (table.rate_limiter.inserts, table.rate_limiter.samples) for table in tables}
     history = tuple(
         Moment(seconds, 1, {name: (max(0, i - less), max(0, s - less)) for name, (i, s) in counts.items()})
         for seconds, less in ((0.0, grown), (2.0, 0))
     )
-    tables_by_name = {one.name: one for one in tables}
+    tables_by_name = {table.name: table for table in tables}
     given: dict[str, Any] = {"tables": tables_by_name, "history": history, "answered_at": NOW - 1, **changes}
     return WatchedServer(name, NOW - 100, **given)

@@ -44,14 +44,14 @@ def _episode(held: dict[str, Array], first: Array, last: Array, rows: int) -> di
     at = [int(first[0])]
     while at[-1] != last[0]:
         at.append((at[-1] + 1) % rows)
-    place: list[Any] = [(one, *map(int, first[1:])) for one in at]
+    place: list[Any] = [(step, *map(int, first[1:])) for step in at]
     made: dict[str, Any] = {"trajectory_id": held["collector/traj_ids"][place[0]]}
     for key, column in held.items():
         if f"next/{key}" in held and key not in ("done", "terminated", "truncated"):
-            made[key] = np.stack([*(column[one] for one in place), held[f"next/{key}"][place[-1]]])
+            made[key] = np.stack([*(column[index] for index in place), held[f"next/{key}"][place[-1]]])
     for key in ("action", "log_prob"):
-        made[key] = np.stack([*(held[key][one] for one in place), np.zeros_like(held[key][place[0]])])
-    made["reward"] = np.append(np.concatenate([held["next/reward"][one] for one in place]), np.float32(0))
+        made[key] = np.stack([*(held[key][index] for index in place), np.zeros_like(held[key][place[0]])])
+    made["reward"] = np.append(np.concatenate([held["next/reward"][index] for index in place]), np.float32(0))
     terminal = bool(held["next/terminated"][place[-1]][0])
     made["is_terminal"] = np.arange(len(at) + 1) == len(at) if terminal else np.zeros(len(at) + 1, bool)
     return made

@@ -84,7 +84,7 @@ def tensor(dtype: str, shape: tuple[int | None, ...], encoding: str = "none") ->
     made = np.dtype(object if dtype == "string" else kind)
 
     def value(rng: np.random.Generator, size: int) -> Any:
-        return strategies.array(rng, made, tuple(size if one is None else one for one in shape))
+        return strategies.array(rng, made, tuple(size if count is None else count for count in shape))
 
     return Kind(F.Tensor(shape=shape, dtype=kind, encoding=encoding), value)
 

@@ -68,4 +68,4 @@ def things() -> dict[str, Any]:
     converted = rlds2reverb.convert(source, f"ted:{Path(mkdtemp()) / 'out'}", on_invalid="skip")
     made = [hostile_episode(), inspection, inspection.findings, plan, plan.tables[0], report, batch, batch.info, info]
     made += [info.tables["replay"], converted]
-    return {f"{type(one).__module__}.{type(one).__qualname__}": one for one in made}
+    return {f"{type(thing).__module__}.{type(thing).__qualname__}": thing for thing in made}

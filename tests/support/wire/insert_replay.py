@@ -45,5 +45,5 @@ def assert_same(found: Array, expected: Array) -> None:
 def assert_all_same(found: tuple[Array, ...], expected: tuple[Array, ...]) -> None:
     """As many arrays, each the same."""
     assert len(found) == len(expected)
-    for one, other in zip(found, expected):
-        assert_same(one, other)
+    for actual, other in zip(found, expected):
+        assert_same(actual, other)

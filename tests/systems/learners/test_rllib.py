@@ -326,13 +326,13 @@ def test_episodes_are_those_of_the_data(is_one_item: bool, terminal: bool) -> No
         )
         batch = batch._replace(info=batch_of(view_from("episode"), source[:1]).info)
     made = episodes(batch)
-    assert [len(one) for one in made] == [3, 2]
-    for one, episode in zip(made, source):
+    assert [len(batch) for batch in made] == [3, 2]
+    for part, episode in zip(made, source):
         steps = episode.columns
-        assert np.array_equal(np.stack(one.get_observations()), steps["observation"])
-        assert np.array_equal(np.stack(one.get_actions()), steps["action"][:-1])
-        assert one.get_rewards() == steps["reward"][:-1].tolist()
-        assert (one.is_terminated, one.is_truncated) == (terminal, not terminal)
+        assert np.array_equal(np.stack(part.get_observations()), steps["observation"])
+        assert np.array_equal(np.stack(part.get_actions()), steps["action"][:-1])
+        assert part.get_rewards() == steps["reward"][:-1].tolist()
+        assert (part.is_terminated, part.is_truncated) == (terminal, not terminal)
 
 
 def test_a_window_that_ends_within_its_episode_is_truncated() -> None:

@@ -49,7 +49,9 @@ def new_key_bits(tensor: torch.Tensor) -> bytes:
     return tensor.contiguous().view(torch.uint8).numpy().tobytes() if tensor.ndim else tensor.numpy().tobytes()
 
 
-@pytest.mark.parametrize("dtype", [one for one in NUMPY_DTYPES.values() if one != object], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [numpy_dtype for numpy_dtype in NUMPY_DTYPES.values() if numpy_dtype != object], ids=str
+)
 @pytest.mark.parametrize("shape", [(3, 4), (3, 0), (3,), (1, 2, 5)], ids=str)
 def test_every_dtype_comes_over_the_same_memory(dtype: np.dtype, shape: tuple[int, ...]) -> None:
     column = array_of(dtype, shape)
@@ -75,7 +77,7 @@ def test_text_stays_numpy_and_ragged_columns_stay_lists() -> None:
     text = np.array([b"one", b"two"], object)
     made = tensors(batch_of({"text": text, "ragged": [np.arange(2), np.arange(3)]}, 2)).data
     assert made["text"] is text
-    assert [one.tolist() for one in made["ragged"]] == [[0, 1], [0, 1, 2]]
+    assert [values.tolist() for values in made["ragged"]] == [[0, 1], [0, 1, 2]]
 
 
 def test_keys_keep_their_bits_and_what_is_not_there_stays_none() -> None:
@@ -183,8 +185,8 @@ def test_workers_share_out_a_table_that_hands_out_items_once(numbered: str, way:
     """One worker more than samples would need: it brings none."""
     store_numbers(numbered, "one", 50)
     found = loaded_elsewhere(way, numbered, table="one", workers=2, batch_size=8, samples=33)
-    assert sorted(len(one) for one in found) == [1, 8, 8, 8, 8]  # 17 and 16
-    taken = sorted(number for one in found for number in one)
+    assert sorted(len(batch) for batch in found) == [1, 8, 8, 8, 8]  # 17 and 16
+    taken = sorted(number for batch in found for number in batch)
     assert taken == list(range(33))  # what was not asked for is still there
     with rlds2reverb.connect(numbered) as client:
         assert client.tables()["one"].current_size == 17
@@ -194,8 +196,8 @@ def test_workers_share_out_a_table_that_hands_out_items_once(numbered: str, way:
 def test_workers_of_a_process_that_has_connected(numbered: str, way: str) -> None:
     store_numbers(numbered, "keep", 50)
     found = loaded(way, numbered, "keep", 2, batch_size=8, samples=32)
-    assert [len(one) for one in found] == [8, 8, 8, 8]
-    assert {number for one in found for number in one} <= set(range(50))
+    assert [len(batch) for batch in found] == [8, 8, 8, 8]
+    assert {number for batch in found for number in batch} <= set(range(50))
 
 
 @pytest.mark.parametrize("size", [{}, {"batch_size": 32}])

@@ -142,8 +142,8 @@ def test_n_steps_are_those_of_the_adder(server: reverb.Server, n: int, gamma: fl
         # Without `early` there is one item per row, the longest: the adder's without those that it makes first.
         longest = items(NStep(n, gamma), episode)
         assert len(longest) == len(episode) - 1
-        for one, other in zip(longest, theirs[-len(longest) :]):
-            same(one, other)
+        for mine, other in zip(longest, theirs[-len(longest) :]):
+            same(mine, other)
 
 
 def test_an_episode_that_is_cut_off_keeps_its_discount(server: reverb.Server) -> None:

@@ -185,8 +185,8 @@ def test_only_their_slices_are_marked_as_truncated() -> None:
     """A deliberate difference: SliceSampler marks the last step of a slice as truncated, for estimators that look at the
     flags; the view stores rows as recorded, and a slice's border is the border of the item."""
     episode = random_episode(13)
-    for one in drawn([as_rows(episode)], 4, strict=True)[:50]:
-        assert one["next", "truncated"][:, 0].tolist() == [False, False, False, True]
-        assert one["next", "done"][-1, 0]
+    for slice_drawn in drawn([as_rows(episode)], 4, strict=True)[:50]:
+        assert slice_drawn["next", "truncated"][:, 0].tolist() == [False, False, False, True]
+        assert slice_drawn["next", "done"][-1, 0]
     ends = [item["is_last"].any() for item in items(Slices(4, 13), episode)]
     assert ends == [False] * 9 + [True]

@@ -40,8 +40,8 @@ def samples(path: Path) -> list[Any]:
     url = f"pipe:zstd -dcq {path}" if path.name.endswith(".zst") else str(path)
     dataset = webdataset.WebDataset(url, shardshuffle=False)
     return [
-        {key: Plain(io.BytesIO(value)).load() for key, value in one.items() if key.endswith(".pickle")}
-        for one in dataset
+        {key: Plain(io.BytesIO(value)).load() for key, value in frame.items() if key.endswith(".pickle")}
+        for frame in dataset
     ]
 
 
@@ -55,12 +55,12 @@ def test_webdataset_reads_what_is_written(tmp_path: Path, name: str) -> None:
     assert set(first) == {"meta.pickle"}
     wanted = list(ilr_data.frames(trajectories()))
     assert len(found) == len(wanted)
-    for number, (one, step) in enumerate(zip(found, wanted)):
-        assert one.pop("frame.pickle") == number
-        infos = one.pop("infos.pickle")
+    for number, (frame, step) in enumerate(zip(found, wanted)):
+        assert frame.pop("frame.pickle") == number
+        infos = frame.pop("infos.pickle")
         assert infos["state"].tolist() == step["infos"]["state"].tolist()
-        assert set(one) == {f"{key}.pickle" for key in step if key != "infos"}
-        for key, value in one.items():
+        assert set(frame) == {f"{key}.pickle" for key in step if key != "infos"}
+        for key, value in frame.items():
             assert np.array_equal(value, step[key.removesuffix(".pickle")])
             assert value.dtype == step[key.removesuffix(".pickle")].dtype
 

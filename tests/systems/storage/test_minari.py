@@ -251,10 +251,10 @@ def test_every_kind_of_storage_becomes_hdf5(root: Path, kind: str) -> None:
     )
     made = created("ns/made-v0", space, spaces.Discrete(3, start=1), [3, 1, 2], data_format=kind)
     back = converted("minari:ns/made-v0", "minari:ns/back-v1", root)
-    for one, other in zip(made, back):
+    for episode, other in zip(made, back):
         for field in ("observations", "actions", "rewards", "terminations", "truncations"):
-            assert same(getattr(one, field), getattr(other, field)), field
-        assert same(one.infos["at"], other.infos["at"])
+            assert same(getattr(episode, field), getattr(other, field)), field
+        assert same(episode.infos["at"], other.infos["at"])
     assert set(minari.list_local_datasets()) == {"ns/made-v0", "ns/back-v1"}
 
 
@@ -282,8 +282,8 @@ def test_jpeg_files_are_kept_where_that_is_asked_for(root: Path) -> None:
 
 
 def check_observations(made: Any, back: Any) -> None:
-    for one, other in zip(made, back):
-        assert np.array_equal(one.observations, other.observations)
+    for episode, other in zip(made, back):
+        assert np.array_equal(episode.observations, other.observations)
 
 
 def ids(options: str) -> list[int]:

@@ -200,7 +200,7 @@ def head(folder: Path, port: int) -> Iterator[None]:
 def descendants(pid: int) -> list[int]:
     """The processes that a process has started, and those that they have."""
     listed = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return [found for one in listed for found in (*descendants(one), one)]
+    return [found for process in listed for found in (*descendants(process), process)]
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])

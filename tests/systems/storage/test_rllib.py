@@ -65,7 +65,7 @@ def test_lines_are_what_rllibs_json_reader_reads(folder: str) -> None:
         for ours_named, name in (
             ("action", "actions"),
             ("reward", "rewards"),
-            *((one, one) for one in ("action_logp", "vf_preds", "t")),
+            *((name, name) for name in ("action_logp", "vf_preds", "t")),
         ):
             np.testing.assert_array_equal(episode[ours_named][:-1], [row[name] for row in rows], name)
         assert episode["is_terminal"][-1] == rows[-1]["terminateds"]
@@ -124,7 +124,7 @@ def test_episodes_are_the_states_that_rllib_restores(cluster: None) -> None:
     data, _ = offline_data(last_run, input_read_episodes=True)
     states = [msgpack.unpackb(row["item"], object_hook=msgpack_numpy.decode) for row in data.data.take_all()]
     parts = sorted(map(SingleAgentEpisode.from_state, states), key=lambda one: one.t_started)
-    found = {key[0]: one for key, one in ours(DATA / "episodes").items()}
+    found = {key[0]: episode for key, episode in ours(DATA / "episodes").items()}
     assert found.keys() == {part.id_ for part in parts}
     for name, episode in found.items():
         own = [part for part in parts if part.id_ == name]

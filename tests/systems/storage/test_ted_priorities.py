@@ -110,8 +110,8 @@ def test_torchrl_loads_the_priorities_that_were_written(tmp_path: Path, layout: 
     assert len(copy.sample()) == 32
     again = list(open_source(f"ted:{tmp_path / 'copy'}"))
     held = list(open_source(f"ted:{tmp_path / 'dumped'}"))
-    for one, other in zip(again, held, strict=True):
-        np.testing.assert_allclose(one.columns["sampler_priority"], other.columns["sampler_priority"], rtol=1e-6)
+    for episode, other in zip(again, held, strict=True):
+        np.testing.assert_allclose(episode.columns["sampler_priority"], other.columns["sampler_priority"], rtol=1e-6)
 
 
 def test_items_have_the_priorities_of_their_steps(tmp_path: Path) -> None:

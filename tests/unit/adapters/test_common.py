@@ -67,8 +67,8 @@ def test_single_pieces_in_order(lengths: list[int], size: int, num_steps: int | 
 def test_batches_of_pieces_in_order(lengths: list[int], size: int, num_steps: int) -> None:
     expected = slow_pieces(lengths, num_steps)
     full = list(Cutter("t", size, None, num_steps, is_shuffled=False).batched(batches(lengths, size)))
-    assert [len(one[0]) for one in full] == [size] * (len(expected) // size)
-    found = [piece for one in full for piece in as_lists(one)]
+    assert [len(batch[0]) for batch in full] == [size] * (len(expected) // size)
+    found = [piece for batch in full for piece in as_lists(batch)]
     assert found == expected[: len(found)]
 
 
@@ -78,7 +78,7 @@ def test_shuffled_pieces_are_the_same_ones_in_an_order_that_the_samples_decide(
 ) -> None:
     def made() -> list[list[list[float]]]:
         cutter = Cutter("t", size, 8, num_steps, is_shuffled=True)
-        return [piece for one in cutter.batched(batches([8] * count * size, size)) for piece in as_lists(one)]
+        return [piece for batch in cutter.batched(batches([8] * count * size, size)) for piece in as_lists(batch)]
 
     assert sorted(made()) == sorted(slow_pieces([8] * count * size, num_steps))
     assert made() == made()

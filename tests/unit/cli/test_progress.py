@@ -127,7 +127,7 @@ def test_a_bar_is_drawn_late_and_taken_away(drawn: Drawn, capsys: pytest.Capture
     with LateBar("starting", after_seconds=0.01) as heard:
         assert drawn.is_open.wait(120)
         heard(ShownProgress("1 episode", 1, 2, waiting="for a sampler"))
-    assert [one.text for one in drawn.shown] == ["starting", "1 episode"]
+    assert [line.text for line in drawn.shown] == ["starting", "1 episode"]
     assert drawn.said == ["waiting: for a sampler"]
     assert drawn.is_gone
 

@@ -98,7 +98,7 @@ def test_each_sample_is_a_line_of_json(run: Run) -> None:
     code, shown, said = run("--table", "plain", "-n", "2", "--values", "1", "--json")
     assert code == 0
     first, second = map(json.loads, shown.splitlines())
-    assert [fault for one in (first, second) for fault in faults(one, schema_of("sample"))] == []
+    assert [fault for answer in (first, second) for fault in faults(answer, schema_of("sample"))] == []
     assert first == {
         "key": "9223372036854775808",
         "priority": 1.0,

@@ -730,8 +730,8 @@ def test_a_folder_without_progress_is_no_conversion(name: str, episodes: list[Ep
     path = convert(episodes, name).path
     folder = Path(path).parent / f"{place.PREFIX}{Path(path).name}"
     folder.mkdir()
-    for one in left:
-        (folder / one).mkdir() if one == "data" else (folder / one).touch()
+    for left_name in left:
+        (folder / left_name).mkdir() if left_name == "data" else (folder / left_name).touch()
     with pytest.raises(ConfigError, match="is there already"):
         convert(episodes, name)
     assert not folder.exists()

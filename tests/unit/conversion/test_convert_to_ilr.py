@@ -283,7 +283,7 @@ def test_pickles_are_those_of_pickle(value: Any) -> None:
 
 @given(hnp.arrays(st.sampled_from(["u1", "i8", "f2", "?", "c16"]), hnp.array_shapes(min_dims=1, max_side=40)))
 def test_pickles_of_rows_are_those_of_numpy(array: Any) -> None:
-    for row, data in zip(array, row_pickles([one.tobytes() for one in array], array.dtype, array.shape[1:])):
+    for row, data in zip(array, row_pickles([value.tobytes() for value in array], array.dtype, array.shape[1:])):
         found = safe_loads(data, "x")
         assert type(found) is type(row)
         assert (found.dtype, found.shape, found.tobytes()) == (row.dtype, row.shape, row.tobytes())

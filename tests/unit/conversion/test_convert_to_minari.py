@@ -239,7 +239,7 @@ def test_spaces_of_another_dataset_hold_every_value(
     refused = refused.replace('"observation"', f'"observation{keys}"')
     own = changed(**{f"observation{keys}": column})
     if keys:
-        own = Episode({path: one for path, one in own.columns.items() if path != "observation"}, {}, own.id)
+        own = Episode({path: column for path, column in own.columns.items() if path != "observation"}, {}, own.id)
     if refused:
         with pytest.raises((ConfigError, InvalidEpisode), match=refused + ".*([Ll]eave|without) like="):
             convert([own], name)

@@ -160,7 +160,7 @@ def test_progress_never_goes_backwards(tmp_path: Path, monkeypatch: pytest.Monke
     told: list[Progress] = []
     push(server, episodes, workers, 4, lost=[0, 2, 3, 6], ledger=ledger, on_progress=told.append)
     for name in ("episodes", "steps", "items_confirmed", "bytes"):
-        values = [getattr(one, name) for one in told]
+        values = [getattr(progress, name) for progress in told]
         assert values == sorted(values), name
     assert (told[-1].episodes, told[-1].steps) == (30, 19 * 4)  # nothing is read of what the ledger has
 

@@ -83,9 +83,9 @@ def test_transitions_are_those_that_drq_samples(tmp_path: Path) -> None:
         assert len(found) == len(episode["action"])
         expected, got = sampled_by_drq(episode), transitions(found)
         assert len(expected) == len(got)
-        for one, other in zip(expected, got):
+        for row, other in zip(expected, got):
             obs, action, reward, discount, after = other
-            for left, right in zip(one, (obs, action, reward, np.asarray(discount) * GAMMA, after)):
+            for left, right in zip(row, (obs, action, reward, np.asarray(discount) * GAMMA, after)):
                 np.testing.assert_allclose(np.ravel(left), np.ravel(right), rtol=1e-6)
 
 
@@ -132,14 +132,16 @@ def test_step_types_end_episodes_and_the_last_discount_says_how(
         episode["discount"][-1] = not is_terminal
         episodes.append(episode)
     if is_one_file:
-        np.savez(tmp_path / "all.npz", **{key: np.concatenate([one[key] for one in episodes]) for key in episodes[0]})
+        np.savez(
+            tmp_path / "all.npz", **{key: np.concatenate([episode[key] for episode in episodes]) for key in episodes[0]}
+        )
         name = f"npz:{tmp_path / 'all.npz'}"
     else:
         name = write(tmp_path / "buffer", episodes)
     assert "step_type" in advice(open_source(name))[0]
     found = list(open_source(f"{name}?align=after"))
-    assert [len(one) for one in found] == [actions + 1 for actions in LENGTHS]
-    assert [bool(one.columns["is_terminal"][-1]) for one in found] == [is_terminal] * 3
+    assert [len(episode) for episode in found] == [actions + 1 for actions in LENGTHS]
+    assert [bool(episode.columns["is_terminal"][-1]) for episode in found] == [is_terminal] * 3
 
 
 def test_rows_with_flags_keep_them(tmp_path: Path) -> None:

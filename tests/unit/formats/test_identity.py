@@ -202,6 +202,6 @@ def test_names_are_equal_where_the_columns_are(states: list[Array]) -> None:
     found = []
     for number, state in enumerate(states):
         found += names("columns=observation/state", make_episode(number, columns={"observation/state": state}))
-    for one, name in zip(states, found):
+    for position, name in zip(states, found):
         for other, its in zip(states, found):
-            assert (name == its) == (one.tobytes() == other.tobytes())
+            assert (name == its) == (position.tobytes() == other.tobytes())

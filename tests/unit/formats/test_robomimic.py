@@ -148,7 +148,7 @@ def test_other_values_are_other_data(opened: Any) -> None:
     for path in ("rewards", "actions"):
         demos["demo_8"][path][0] += 7
         ids.append([episode.id for episode in opened(file_of(demos))])
-        assert [one != other for one, other in zip(*ids[-2:])].count(True) == 1
+        assert [old_id != other for old_id, other in zip(*ids[-2:])].count(True) == 1
 
 
 @pytest.mark.parametrize("path", ["obs/robot0_eef_pos", "obs/agentview_image", "actions"])
@@ -157,7 +157,7 @@ def test_other_rows_in_the_middle_are_other_data(opened: Any, path: str) -> None
     before = [episode.id for episode in opened(file_of(demos))]
     demos["demo_1"][path][1] += 7
     after = [episode.id for episode in opened(file_of(demos))]
-    assert [one == other for one, other in zip(before, after)] == [True, False]
+    assert [old_id == other for old_id, other in zip(before, after)] == [True, False]
 
 
 def test_names_that_are_no_text_are_read(opened: Any) -> None:

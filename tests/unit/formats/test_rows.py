@@ -71,7 +71,7 @@ def test_a_cast_is_made_where_every_value_stays(one: str, other: str, values: li
     if all(holds(other, value) for value in column.tolist()):
         assert made is not None
         assert made.dtype == other
-        assert list(map(repr, made.tolist())) == [repr(np.dtype(other).type(one).item()) for one in column.tolist()]
+        assert list(map(repr, made.tolist())) == [repr(np.dtype(other).type(value).item()) for value in column.tolist()]
     else:
         assert made is None
 

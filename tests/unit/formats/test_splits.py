@@ -84,8 +84,8 @@ def test_with_real_last_actions_an_episode_is_on_the_side_of_what_is_made_of_it(
     assert len(made) == rows + (not is_added)
     for share in (0.2, 0.4, 0.6, 0.8):
         sides = {
-            Split("val", share, is_last_real=is_real).judge(one)
-            for one, is_real in ((episode, True), (made, True), (made, False))
+            Split("val", share, is_last_real=is_real).judge(whole)
+            for whole, is_real in ((episode, True), (made, True), (made, False))
         }
         assert len(sides) == 1
     assert {"action", "reward"} <= {*Split("val", is_last_real=True).columns(EpisodeList([episode]))}

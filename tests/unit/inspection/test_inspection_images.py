@@ -107,7 +107,7 @@ def test_sizes_that_are_free_are_read_from_the_files(source: Any, decoded: int |
 def test_a_dataset_without_steps_has_no_sizes() -> None:
     empty = Pictures([Episode({path: column[:0] for path, column in episodes()[0].columns.items()})])
     assert image_columns(empty) == ()
-    assert np.all([len(one) == 0 for one in empty])
+    assert np.all([len(part) == 0 for part in empty])
 
 
 @pytest.mark.parametrize("encode", ["png", [f"{CAMERA}:png", f"{WRIST}:png"], {"observation": "png"}], ids=str)

@@ -194,13 +194,13 @@ def test_stacked_batches_can_be_filled_up_and_know_their_size_and_ends() -> None
     assert flat.info.masks is not None
     assert stacked.info.masks is not None
     assert set(flat.info.masks) == set(stacked.info.masks)
-    for one, other in [(flat.info.mask, stacked.info.mask), (flat.info.ends, stacked.info.ends)] + [
+    for mask, other in [(flat.info.mask, stacked.info.mask), (flat.info.ends, stacked.info.ends)] + [
         (flat.info.masks[name], stacked.info.masks[name]) for name in flat.info.masks
     ]:
-        assert one is not None
+        assert mask is not None
         assert other is not None
-        assert other.shape == (2, 2, *one.shape[1:])
-        np.testing.assert_array_equal(other.reshape(one.shape), one)
+        assert other.shape == (2, 2, *mask.shape[1:])
+        np.testing.assert_array_equal(other.reshape(mask.shape), mask)
     assert flat.info.ends is not None
     assert flat.info.ends.sum(axis=1).tolist() == [1] * 4
 

@@ -99,8 +99,8 @@ def in_order(server: MemoryServer, **options: Any) -> list[Batch]:
 
 def assert_same(found: list[list[Array]], expected: list[tuple[Array, ...]]) -> None:
     assert len(found) == len(expected)
-    for one, other in zip(found, expected):
-        for value, wanted in zip(one, other, strict=True):
+    for row, other in zip(found, expected):
+        for value, wanted in zip(row, other, strict=True):
             assert (value.dtype, value.shape) == (wanted.dtype, wanted.shape)
             assert value.tobytes() == wanted.tobytes() if value.dtype != object else value.tolist() == wanted.tolist()
 

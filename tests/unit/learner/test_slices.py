@@ -37,7 +37,7 @@ def drawn(lengths: list[int], spec: SliceSpec, count: int, weights: Any = None) 
         chosen = rng.choice(len(lengths), 200, p=shares)
         size, times = np.full(200, len(lengths)), np.array([next(taken) for _ in chosen], np.int32)
         info = SampleInfo(chosen.astype(np.uint64), shares[chosen], size, np.ones(200), times)
-        return FlatBatch(tuple([items[one][column] for one in chosen] for column in range(2)), info)
+        return FlatBatch(tuple([items[item][column] for item in chosen] for column in range(2)), info)
 
     cutting = Cutting("replay", Slicing(table, STEPS, spec), 1000)
     found: Counter[tuple[int, int]] = Counter()
@@ -52,9 +52,9 @@ def assert_shares(found: Counter[tuple[int, int]], shares: dict[tuple[int, int],
     """Each within 8 standard deviations of a draw for itself; rounding and several of an episode add less than that."""
     assert set(found) <= set(shares)
     total = found.total()
-    for one, share in shares.items():
+    for key, share in shares.items():
         spread = (total * share * (1 - share)) ** 0.5
-        assert abs(found[one] - total * share) < 8 * spread, (one, found[one], total * share)
+        assert abs(found[key] - total * share) < 8 * spread, (key, found[key], total * share)
 
 
 LENGTHS = [3, 5, 12, 7]
@@ -374,8 +374,8 @@ def test_picks_do_not_depend_on_what_stands_beside_them(seed: int, rows: list[tu
     columns = list(zip(*rows)) or [(), (), (), ()]
     keys, times, counts, among = (np.array(column, kind) for column, kind in zip(columns, ("u8", "i4", "i8", "i8")))
     found = picks(seed, keys, times, counts, among) if rows else []
-    for (key, time, count, below), one in zip(rows, found):
-        assert one.tolist() == [int(slow_uniform(seed, key, time, rank) * below) for rank in range(count)]
+    for (key, time, count, below), drawn in zip(rows, found):
+        assert drawn.tolist() == [int(slow_uniform(seed, key, time, rank) * below) for rank in range(count)]
 
 
 def test_picks_are_even() -> None:

@@ -94,8 +94,8 @@ def test_items_keys_and_account_are_those_of_a_push(
         return
     assert_same(ours, theirs)
     told = [
-        (one.episodes_pushed, one.steps_pushed, one.items_confirmed, one.items_made, one.left_over, one.advice)
-        for one in (account, report)
+        (said.episodes_pushed, said.steps_pushed, said.items_confirmed, said.items_made, said.left_over, said.advice)
+        for said in (account, report)
     ]
     assert told[0] == told[1]
 

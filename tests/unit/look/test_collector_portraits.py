@@ -109,4 +109,4 @@ def test_actions_are_kept_of_the_same_episodes_in_any_order() -> None:
 def test_actions_that_are_no_such_numbers_are_passed_over(columns: dict[str, Any]) -> None:
     actions = ActionSample({"action": column_spec(np.zeros((5, 2)))}, 0)
     actions.add("e", columns)
-    assert [len(one) for one in actions.chosen.values()] == [0]
+    assert [len(chosen) for chosen in actions.chosen.values()] == [0]

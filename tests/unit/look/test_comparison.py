@@ -225,7 +225,7 @@ def test_a_dataset_without_steps_is_not_the_same() -> None:
         compare_inspections(inspected(x=normal()), inspected(1, x=lambda rng: np.zeros(10))),
         compare_inspections(inspected(), inspected()),
     )
-    assert [one.same for one in found] == [False, True]
+    assert [difference.same for difference in found] == [False, True]
 
 
 def test_columns_beyond_those_that_are_looked_at_are_not_compared() -> None:

@@ -118,7 +118,7 @@ def test_images_of_any_dtype_are_saved(tmp_path: Path, suffix: str, column: Any)
 def test_several_image_columns_stand_side_by_side_and_then_below() -> None:
     columns = {f"camera{n}": np.full((2, 200, 300, 3), 40 * n, np.uint8) for n in range(6)}
     film = Film(contents(Episode(columns, id="e")))
-    boxes = [one.box for one in film.seen]
+    boxes = [picture.box for picture in film.seen]
     assert [box.top == boxes[0].top for box in boxes] == [True] * 4 + [False] * 2
     for number, box in enumerate(boxes):
         (first, *_) = film.pictures()

@@ -116,15 +116,15 @@ def columns(draw: st.DrawFn) -> tuple[list[float], bool]:
 def test_two_are_put_over_the_bins_of_all_their_values(
     first: tuple[list[float], bool], second: tuple[list[float], bool]
 ) -> None:
-    filled = [one for one in (first, second) if one[0]]
+    filled = [pair for pair in (first, second) if pair[0]]
     together = [value for values, _ in filled for value in values]
     found = join_histograms([in_parts(values, 1, is_whole) for values, is_whole in (first, second)])
-    for one, (values, _) in zip(found, (first, second)):
-        assert one.counts.tolist() == counted_by_numpy(values, one)
-        assert (one.total, len(one.counts)) == (len(values), len(found[0].counts))
+    for distribution, (values, _) in zip(found, (first, second)):
+        assert distribution.counts.tolist() == counted_by_numpy(values, distribution)
+        assert (distribution.total, len(distribution.counts)) == (len(values), len(found[0].counts))
     if filled:
         wanted = in_parts(together, 1, all(is_whole for _, is_whole in filled))
-        assert {(one.exponent, one.first, len(one.counts)) for one in found} == {
+        assert {(distribution.exponent, distribution.first, len(distribution.counts)) for distribution in found} == {
             (wanted.exponent, wanted.first, len(wanted.counts))
         }
 
@@ -219,17 +219,17 @@ def test_values_too_large_to_square_are_no_error() -> None:
 def test_by_time_they_are_those_of_the_steps_of_a_span(episodes: list[list[float]]) -> None:
     made, halves = ByTime(), (ByTime(), ByTime())
     for number, rewards in enumerate(episodes):
-        for one in (made, halves[number % 2]):
-            one.add(np.arange(len(rewards)), np.array(rewards))
+        for histogram in (made, halves[number % 2]):
+            histogram.add(np.arange(len(rewards)), np.array(rewards))
     halves[0].add_times(halves[1])
     longest = max(map(len, episodes))
-    for one in (made, halves[0]):
-        assert one.width == max(1, 2 ** int(np.ceil(np.log2(longest / SPANS))))
-        for span in (0, (longest - 1) // one.width):
-            start, stop = span * one.width, (span + 1) * one.width
+    for histogram in (made, halves[0]):
+        assert histogram.width == max(1, 2 ** int(np.ceil(np.log2(longest / SPANS))))
+        for span in (0, (longest - 1) // histogram.width):
+            start, stop = span * histogram.width, (span + 1) * histogram.width
             inside = [reward for rewards in episodes for reward in rewards[start:stop]]
-            np.testing.assert_allclose(one.moments.means[span], np.mean(inside), rtol=1e-9, atol=1e-9)
-            np.testing.assert_allclose(one.moments.deviations[span], np.std(inside), rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(histogram.moments.means[span], np.mean(inside), rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(histogram.moments.deviations[span], np.std(inside), rtol=1e-6, atol=1e-6)
 
 
 def test_how_many_episodes_reach_a_step() -> None:

@@ -121,4 +121,4 @@ def test_what_waits_is_no_part_of_a_larger_array(shape: tuple[int, ...]) -> None
     column = np.ones((5, *shape), np.float32)
     made = Numbers(column_spec(column), 32, 1 << 20)
     made.add(column)
-    assert all(one.base is None or one.base.nbytes == one.nbytes for one in made._waiting)
+    assert all(waiting.base is None or waiting.base.nbytes == waiting.nbytes for waiting in made._waiting)

@@ -206,8 +206,8 @@ class TestTheStream:
                 read += 1
                 yield episode
 
-        for one, _ in with_problems_of_ends(reading()):
-            yield read, one
+        for problems, _ in with_problems_of_ends(reading()):
+            yield read, problems
 
     @given(st.lists(strategies.episodes(min_steps=1, max_steps=5), max_size=6), SEEDS, st.integers(0, 12))
     def test_gives_every_episode_once_in_order(self, some: list[Episode], seed: int, bad: int) -> None:

@@ -219,6 +219,6 @@ def test_an_identity_goes_with_metadata_in_the_items() -> None:
     server = Server()
     options: dict[str, Any] = {"view": "transition:extras=metadata/episode_id", "identity": "columns=action"}
     in_memory.push(server, keyed(), **options)
-    other = [replace(one, metadata={"episode_id": np.int64(number + 10)}) for number, one in enumerate(keyed())]
+    other = [replace(episode, metadata={"episode_id": np.int64(number + 10)}) for number, episode in enumerate(keyed())]
     assert in_memory.push(server, other, **options).items_new == 0
     assert open_source(EpisodeList(keyed())).episode_count == 6

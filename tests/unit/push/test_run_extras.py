@@ -109,7 +109,7 @@ def test_a_pushed_item_has_its_extras(text: str) -> None:
     said = next(place for place, path in enumerate(order) if path.endswith("metadata/language"))
     stored = server.contents("replay")
     assert len(stored) > 3
-    found = {one for item in stored for one in np.ravel(item[said]).tolist()}
+    found = {text for item in stored for text in np.ravel(item[said]).tolist()}
     assert found - {b""} == {b"task 0", b"task 1", b"task 2"}
     error = next(place for place, path in enumerate(order) if path.endswith("td_error"))
     assert all(item[error].dtype == (np.float32 if text.startswith("fragments") else np.float64) for item in stored)
@@ -164,7 +164,7 @@ def test_metadata_that_is_not_a_number_is_bad() -> None:
 
 @pytest.mark.parametrize("code", ["missing_column", "dtype", "shape"])
 def test_tolerated_metadata_that_does_not_fit_stores_nothing_of_its_episode(code: str) -> None:
-    language = next(value for value, one in BAD.values() if one == code)
+    language = next(value for value, its_code in BAD.values() if its_code == code)
     server = Server()
     with pytest.raises(ViewError):
         push(

@@ -96,7 +96,7 @@ def test_episodes_share_a_request_and_no_chunk(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(EpisodeEncoder, "encode", lambda *args: made.append(encode(*args)) or made[-1])
     server = Server({"replay": table_info(max_size=1000)})
     push(server, episodes(6), chunk_length=8)
-    assert [len(one.ends) for one in made] == [6]
+    assert [len(request.ends) for request in made] == [6]
     assert len(made[0].chunks) == 6
     assert server.requests == 1
 
@@ -133,7 +133,7 @@ def test_a_table_takes_what_fits_before_the_push_is_refused() -> None:
 def test_an_episode_of_other_columns_goes_by_itself() -> None:
     rng = np.random.default_rng(0)
     source = [faults.good(rng, 5), faults.good(rng, 5), faults.good(rng, 4)]
-    source = [replace(one, id=f"e{number}") for number, one in enumerate(source)]
+    source = [replace(episode, id=f"e{number}") for number, episode in enumerate(source)]
     source[1] = source[1].with_columns(action=source[1].columns["action"].astype(np.float64))
     server = Server()
     report = push(server, source, on_invalid="skip")

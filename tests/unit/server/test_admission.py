@@ -207,7 +207,7 @@ def test_the_shipped_prometheus_peers_and_probes_are_let_in(file: str) -> None:
     config = CHECKOUT / "configs" / "server.yaml"
     https = {name: load(config, (), {**image, **server["environment"]}).http for name, server in servers.items()}
     scraped = parse((CHECKOUT / "server" / "prometheus" / file).read_text())["scrape_configs"]
-    targets = [target for one in scraped for group in one["static_configs"] for target in group["targets"]]
+    targets = [target for job in scraped for group in job["static_configs"] for target in group["targets"]]
     assert targets == [f"{name}:{http.port}" for name, http in https.items()][: len(targets)]
     for name, http in https.items():
         assert http.host == "0.0.0.0"

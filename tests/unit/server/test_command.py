@@ -153,7 +153,7 @@ def test_folders_that_are_removed_under_a_service_cost_no_checkpoint(
     for number, name in enumerate(("generations", "taken", "set_aside", "reverb"), 1):
         shutil.rmtree(folder / name)
         assert document(f"{running.url}/checkpoint?anew=1", "POST")[1]["generation"] == number
-        assert names(folder / "generations") == [f"{one:06d}" for one in range(1, number + 1)][-3:]
+        assert names(folder / "generations") == [f"{generation:06d}" for generation in range(1, number + 1)][-3:]
     shutil.rmtree(folder / "generations")
     assert document(f"{running.url}/status.json")[1]["checkpoints"]["last"] is None
     assert '"event": "folder made again", "level": "warning"' in forks.log.read_text()

@@ -33,7 +33,7 @@ def bounded_leaves(draw: st.DrawFn) -> ArraySpec:
     shape = tuple(draw(st.lists(st.integers(1, 4), max_size=3)))
     bounds = np.sort(strategies.array(np.random.default_rng(draw(st.integers(0, 99))), dtype, (2, *shape)), axis=0)
     pair = (bounds[0], bounds[1]) if draw(st.booleans()) else (bounds.min(initial=0), bounds.max(initial=0))
-    return ArraySpec(shape, dtype, draw(st.sampled_from(["", "x"])), *(np.asarray(one, dtype) for one in pair))
+    return ArraySpec(shape, dtype, draw(st.sampled_from(["", "x"])), *(np.asarray(bound, dtype) for bound in pair))
 
 
 def named_tuples(children: st.SearchStrategy[Nest]) -> st.SearchStrategy[Nest]:

@@ -70,7 +70,7 @@ def insert(running: Running, values: list[float], table: str = "t", priorities: 
 
 def sample(running: Running, count: int, table: str = "t") -> list[float]:
     client = reverb.Client(running.address)
-    return [float(one[0].data[0]) for one in in_time(lambda: list(client.sample(table, count)))]
+    return [float(batch[0].data[0]) for batch in in_time(lambda: list(client.sample(table, count)))]
 
 
 def table_of(running: Running, table: str = "t") -> TableInfo:

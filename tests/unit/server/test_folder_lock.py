@@ -232,13 +232,13 @@ def test_without_locks_a_folder_has_one_owner_and_a_living_one_keeps_it(
 
 def step_one(machines: list[Machine], machine: Machine) -> None:
     """One goes on; `others` counts the steps of each since another's last one."""
-    before = next((one for one in machines if one.owns()), None)
+    before = next((machine for machine in machines if machine.owns()), None)
     machine.step()
     machine.others.clear()
-    for one in machines:
-        if one is not machine:
-            one.others[machine] = one.others.get(machine, 0) + 1
-    owners = [one for one in machines if one.owns()]
+    for machine_there in machines:
+        if machine_there is not machine:
+            machine_there.others[machine] = machine_there.others.get(machine, 0) + 1
+    owners = [machine for machine in machines if machine.owns()]
     assert len(owners) <= 1
     if before is not None and before not in owners:
         assert max(before.others.values()) >= SILENT_BEATS

@@ -444,8 +444,8 @@ def test_what_keeps_the_server_from_starting_ends_with_3_and_a_line(
             rf"http 127\.0\.0\.1:{port}: cannot listen": process(config_of(tmp_path), "--set", f"http.port={port}"),
             rf"another server uses it: process {os.getpid()} on host": process(config_of(tmp_path / "used")),
         }
-        for reason, one in started.items():
-            code, output, errors = one.result()
+        for reason, outcome in started.items():
+            code, output, errors = outcome.result()
             assert (code, output) == (3, "")
             [line] = errors.splitlines()
             assert re.search(rf"\[critical *\] cannot start .*{reason}", line)

@@ -219,7 +219,7 @@ def test_a_check_says_of_a_table_with_another_signature_what_the_start_does(
     }
     with Server(forks, tmp_path, changed, "--check") as checking:
         code, output, errors = checking.result()
-    said = {name: one["at_start"] for name, one in yaml.safe_load(output)["tables"].items()}
+    said = {name: table["at_start"] for name, table in yaml.safe_load(output)["tables"].items()}
     with Server(forks, tmp_path, changed) as running:
         if policy == "refuse":
             assert (code, running.result()[0]) == (3, 3)

@@ -442,7 +442,7 @@ def test_a_kill_at_any_step_of_a_checkpoint_leaves_the_old_or_the_new(
         following = add(again, 4)
         assert following.number == found.number + 1
         assert which(newest_valid(again)[0]) == 4
-        assert [which(read_checkpoint(one)) for one in again.paths()] == [4, which(found)]
+        assert [which(read_checkpoint(path)) for path in again.paths()] == [4, which(found)]
         shutil.rmtree(store.folder)
     assert seen == {2, 3}
     assert at > 20

@@ -156,7 +156,9 @@ def test_a_shuffled_pass_gives_the_same_pieces(twins: Twins) -> None:
     name = twins.filled("fours")
     dataset = as_trajectory_dataset(twins.ours, name, None, 2, 4, samples=twins.count(name))
     expected = theirs(twins.theirs, name, 4).as_dataset(None, 2)
-    assert sorted(values(one)[1] for one in dataset) == sorted(values(one)[1] for one in expected)
+    assert sorted(values(trajectory)[1] for trajectory in dataset) == sorted(
+        values(trajectory)[1] for trajectory in expected
+    )
 
 
 def test_each_item_goes_through_a_function_before_it_is_cut(twins: Twins) -> None:
@@ -173,7 +175,7 @@ def test_each_item_goes_through_a_function_before_it_is_cut(twins: Twins) -> Non
     dataset = SampledReplayBuffer(twins.ours, name, 4, samples=twins.count(name)).as_dataset(**asked)
     expected = theirs(twins.theirs, name, 4).as_dataset(**asked)
     assert dataset.element_spec == expected.element_spec
-    assert [values(one) for one in dataset] == [values(one) for one in expected]
+    assert [values(trajectory) for trajectory in dataset] == [values(trajectory) for trajectory in expected]
 
 
 @pytest.mark.parametrize("cut", [{"slices": SliceSpec(4)}, {"view": "sequence:length=4"}])

@@ -89,7 +89,7 @@ def test_an_rlds_dataset_is_itself_and_columns_become_steps() -> None:
         lambda: ({"steps": column} for column in columns), output_signature={"steps": signature(columns[0])}
     )
     for data in (batched, as_episodes(columns)):
-        reference.assert_same_items(*(rows_of(convert_rlds_to_trajectories(one)) for one in (data, whole)))
+        reference.assert_same_items(*(rows_of(convert_rlds_to_trajectories(dataset)) for dataset in (data, whole)))
         assert create_trajectory_data_spec(data) == create_trajectory_data_spec(whole)
 
 

@@ -217,7 +217,10 @@ def test_what_tf_agents_lets_pass_passes() -> None:
 def test_rows_of_a_block_that_is_one_segment_are_not_copied() -> None:
     blocks = [columns([(1, 0, 0), (0, 0, 0), (0, 1, 1)], start) for start in (0, 3)]
     found = list(segments(with_lookahead(blocks)))
-    assert [np.shares_memory(one["action"], block["action"]) for one, block in zip(found, blocks)] == [True, True]
+    assert [np.shares_memory(block_read["action"], block["action"]) for block_read, block in zip(found, blocks)] == [
+        True,
+        True,
+    ]
 
 
 def test_blocks_are_taken_one_ahead_and_not_all_at_once() -> None:

@@ -125,7 +125,9 @@ def test_every_trajectory_is_that_of_the_reference(
 @example([(5, True), (4, False)], 3)
 def test_batches_hold_the_same_trajectories(conversions: dict[str, Conversions], lengths: Lengths, batch: int) -> None:
     episodes = make(lengths)
-    batches = [reference.leaves(one) for one in conversions["flat"](episodes, batch_size=batch).as_numpy_iterator()]
+    batches = [
+        reference.leaves(converted) for converted in conversions["flat"](episodes, batch_size=batch).as_numpy_iterator()
+    ]
     steps = sum(rows for rows, _ in lengths)
     assert [len(columns[0]) for columns in batches] == [min(batch, steps - at) for at in range(0, steps, batch)]
     found = [list(row) for columns in batches for row in zip(*columns)]

@@ -28,11 +28,11 @@ def serialized(steps: Kind, metadata: dict[str, Kind], sizes: list[list[int]], s
     records = [
         features.serialize_example(
             {
-                "steps": [steps.value(rng, size) for size in one],
-                **{name: kind.value(rng, len(one)) for name, kind in metadata.items()},
+                "steps": [steps.value(rng, size) for size in count],
+                **{name: kind.value(rng, len(count)) for name, kind in metadata.items()},
             }
         )
-        for one in sizes
+        for count in sizes
     ]
     return features, records
 

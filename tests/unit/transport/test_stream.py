@@ -177,7 +177,7 @@ def test_a_stream_that_breaks_is_taken_up_again_and_asks_for_what_is_missing(
     stream.wait(user.is_done)
     assert len(user.taken) == 20
     assert stream.reconnects == 4
-    assert [one.sent for one in server.sampling] == [2, 1, 0, 5, 12]
+    assert [stream.sent for stream in server.sampling] == [2, 1, 0, 5, 12]
 
 
 def test_a_limiter_is_no_reason_for_another_stream_and_is_told(

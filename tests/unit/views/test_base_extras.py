@@ -143,9 +143,9 @@ def test_items_have_the_dtypes_and_shapes_of_the_signature(text: str, data: st.D
     assert differences(spec, table_signature(spec)) == []
     leaves = flatten(spec)
     for item in all_items(view, episodes)[1]:
-        for one, leaf in zip(item, leaves.values()):
-            assert one.dtype == leaf.dtype
-            assert differences(ArraySpec(one.shape, one.dtype), leaf) == []
+        for column, leaf in zip(item, leaves.values()):
+            assert column.dtype == leaf.dtype
+            assert differences(ArraySpec(column.shape, column.dtype), leaf) == []
 
 
 @EVERY_VIEW

@@ -412,9 +412,9 @@ CUTTING: dict[str, View] = {
 DECODED = episodes((5, 3, 7))
 IMAGES: dict[bytes, Array] = {
     file: image
-    for one in DECODED
+    for decoded in DECODED
     for path in (CAMERA, WRIST)
-    for file, image in zip(as_files(one).columns[path], one.columns[path])
+    for file, image in zip(as_files(decoded).columns[path], decoded.columns[path])
 }
 IMAGES[b""] = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
 """What every file decodes to."""

@@ -30,11 +30,11 @@ EVERY_VIEW = [
 
 def assert_same_items(shared: list[Cut], alone: list[Cut]) -> None:
     assert len(shared) == len(alone)
-    for one, other in zip(shared, alone):
-        assert one.rows is shared[0].rows
-        assert list(one.fields) == list(other.fields)
-        assert one.priorities.tolist() == other.priorities.tolist()
-        for mine, theirs in zip(items_of(one), items_of(other), strict=True):
+    for of_shared, other in zip(shared, alone):
+        assert of_shared.rows is shared[0].rows
+        assert list(of_shared.fields) == list(other.fields)
+        assert of_shared.priorities.tolist() == other.priorities.tolist()
+        for mine, theirs in zip(items_of(of_shared), items_of(other), strict=True):
             assert_all_same(tuple(map(wire_form, mine)), tuple(map(wire_form, theirs)))
 
 

@@ -180,7 +180,10 @@ def cells(view: View, episode: Episode) -> list[dict[str, str]]:
     """Field -> what a docstring writes for it, of every item."""
 
     def text(value: Any) -> str:
-        plain = [one.decode() or "0" if isinstance(one, bytes) else str(one) for one in np.atleast_1d(value).tolist()]
+        plain = [
+            scalar.decode() or "0" if isinstance(scalar, bytes) else str(scalar)
+            for scalar in np.atleast_1d(value).tolist()
+        ]
         return " ".join(plain)
 
     cut = view.cut(episode)

@@ -93,12 +93,12 @@ def test_several_servers_get_what_one_pusher_gives_them(server: FakeReverb, tmp_
         other.state_id = server.state_id + 1
         with connect([f"a={server.address}", f"b={other.address}"]) as group:
             report = group.push(Gated(tmp_path, COUNT), "replay", workers=2)
-            held = [values(one) for one in (server, other)]
+            held = [values(held_by) for held_by in (server, other)]
             assert (report.items_confirmed, report.workers) == (COUNT * ITEMS, 2)
             assert [part.items_confirmed for part in report.servers.values()] == [len(stored) for stored in held]
             again = group.push(Gated(tmp_path, COUNT), "replay")
             assert again.items_confirmed == COUNT * ITEMS
-            assert [values(one) for one in (server, other)] == held
+            assert [values(held_by) for held_by in (server, other)] == held
 
 
 def test_a_worker_that_is_killed_is_replaced_and_its_part_pushed_again(

@@ -18,7 +18,7 @@ def deepest(fill: Any, path: str) -> Any:
         return fill
     parts = path.split("/")
     above = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
-    return next((fill[one] for one in above if one in fill), "first")
+    return next((fill[path] for path in above if path in fill), "first")
 
 
 def frame_stack_items(episode: Episode, frames: int, fill: Any) -> list[Item]:
@@ -36,7 +36,7 @@ def frame_stack_items(episode: Episode, frames: int, fill: Any) -> list[Item]:
         stacks.append(stack)
     for t in range(len(episode) - 1):
         item = dict(stacks[t])
-        item |= {path.replace("observation", "next_observation", 1): one for path, one in stacks[t + 1].items()}
+        item |= {path.replace("observation", "next_observation", 1): frames for path, frames in stacks[t + 1].items()}
         for name in ("action", "reward", "discount"):
             item |= at(episode, name, t)
         found.append(item)

@@ -165,8 +165,8 @@ def test_procgen_reads_each_trajectory_for_itself(tmp_path: Path, rng: np.random
 
 def test_magical_has_a_file_for_each_demonstration(tmp_path: Path, rng: np.random.Generator) -> None:
     seen = rng.integers(0, 255, (3, 4, 2, 2), np.uint8)
-    for number, one in enumerate(seen):
-        seen_twice = [{"ego": row, "allo": row} for row in one]
+    for number, frames in enumerate(seen):
+        seen_twice = [{"ego": row, "allo": row} for row in frames]
         ilr_data.magical(tmp_path / f"demo-{number}.pkl.gz", np.arange(3), seen_twice, [0.0] * 3, [{"s": 1.0}] * 3)
     source = open_source(f"ilr:{tmp_path}")
     episodes = list(source)

@@ -195,8 +195,8 @@ def test_a_later_description_within_a_shard_is_passed_over(tmp_path: Path, rng: 
     first, other = (ilr_data.description(trajectories[0]["obs"][0], task=task) for task in ("a", "b"))
     end = 2 * 512
     parts = [
-        ilr_data.archive(ilr_data.frames([one]), told, start=2 * at)
-        for at, (one, told) in enumerate(zip(trajectories, (first, other)))
+        ilr_data.archive(ilr_data.frames([trajectory]), told, start=2 * at)
+        for at, (trajectory, told) in enumerate(zip(trajectories, (first, other)))
     ]
     whole = b"".join(part.rstrip(b"\0") + bytes(-len(part.rstrip(b"\0")) % 512) for part in parts) + bytes(end)
     (tmp_path / "demos.tar").write_bytes(whole)

@@ -36,8 +36,8 @@ def test_any_pieces_in_any_order_are_those_of_the_table(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(values, "_BATCH_BYTES", batch_bytes)
         read = TableRows(PATH, ["a"])
-        for one, other in pieces:
-            start, stop = sorted((min(one, rows), min(other, rows)))
+        for piece, other in pieces:
+            start, stop = sorted((min(piece, rows), min(other, rows)))
             assert read.read(start, stop).column("a").to_pylist() == list(range(start, stop))
         with pytest.raises(BrokenEpisode, match=f"has {rows} rows"):
             read.read(0, rows + 1)

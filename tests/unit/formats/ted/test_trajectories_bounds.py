@@ -38,7 +38,7 @@ def test_cutting_is_what_a_loop_over_rows_does(flags: list[list[bool]], data: st
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=9))
 def test_an_id_that_changes_ends_a_trajectory(ids: list[int]) -> None:
-    wanted = [one != other for one, other in pairwise(ids)] + [False]
+    wanted = [before != other for before, other in pairwise(ids)] + [False]
     assert find_id_changes(np.array([ids]))[0].tolist() == wanted
 
 

@@ -382,8 +382,10 @@ def test_every_cut_and_every_flipped_byte_is_values_of_the_right_form_or_our_err
         if isinstance(found, SourceError):
             assert str(found).startswith("file, record 3")
             continue
-        assert {path: one.dtype for path, one in found[0].items()} == {path: spec.dtype for path, spec in specs.items()}
-        assert len({len(one) for one in found[0].values()}) == 1
+        assert {path: column.dtype for path, column in found[0].items()} == {
+            path: spec.dtype for path, spec in specs.items()
+        }
+        assert len({len(column) for column in found[0].values()}) == 1
 
 
 @given(st.lists(st.tuples(st.integers(0, len(RECORD) - 1), st.binary(max_size=12)), min_size=1, max_size=5))

@@ -50,10 +50,13 @@ def test_floats_are_read_packed_and_single(values: list[float]) -> None:
 def test_lists_in_several_pieces_are_read(numbers: list[list[int]], values: list[list[float]]) -> None:
     pieces = b"".join(bytes_field(1, b"".join(varint(number % (1 << 64)) for number in part)) for part in numbers)
     in_one_list = bytes_field(3, pieces + b"\x08\x07")
-    expected = [*(one for part in numbers for one in part), 7]
+    expected = [*(number for part in numbers for number in part), 7]
     assert example.integers(only(in_one_list), "here").astype(np.int64).tolist() == expected
     in_several_lists = b"".join(make.floats(*part) for part in [*values, [1.5]])
-    assert example.floats(only(in_several_lists), "here").tolist() == [*(one for part in values for one in part), 1.5]
+    assert example.floats(only(in_several_lists), "here").tolist() == [
+        *(value for part in values for value in part),
+        1.5,
+    ]
 
 
 @given(st.lists(st.binary()))

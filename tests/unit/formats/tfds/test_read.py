@@ -136,7 +136,7 @@ def test_single_episodes_are_those_of_a_whole_reading(
     with pytest.MonkeyPatch.context() as patched:
         if not reads_between:
             patched.setattr(selection, "_READ_ANYWAY_BYTES", 0)
-        found = [(number, numbers([one])[0]) for number, one in source.at(sorted(chosen))]
+        found = [(number, numbers([episode])[0]) for number, episode in source.at(sorted(chosen))]
     assert sorted(found) == [(number, whole[number]) for number in sorted(chosen)]
 
 

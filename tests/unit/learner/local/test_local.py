@@ -94,10 +94,10 @@ def test_it_gives_what_a_table_would_to_which_the_source_was_pushed(data: st.Dat
     mine = list(local(source, view, size, ragged=ragged, on_invalid="skip"))
     theirs = from_a_table(source, view, size, ragged, on_invalid="skip")
     assert len(mine) == len(theirs)
-    for one, other in zip(mine, theirs):
-        assert_same(one, other, local(source, view).structure)
-        assert (one.info.probability == 1).all()
-        assert (one.info.times_sampled == 1).all()
+    for batch, other in zip(mine, theirs):
+        assert_same(batch, other, local(source, view).structure)
+        assert (batch.info.probability == 1).all()
+        assert (batch.info.times_sampled == 1).all()
 
 
 CONVENTIONS: list[dict[str, Any]] = [
@@ -114,8 +114,8 @@ CONVENTIONS: list[dict[str, Any]] = [
 def test_options_of_a_push_change_items_and_keys_as_there(options: dict[str, Any]) -> None:
     source = of_lengths(5, 3, 7)
     mine, theirs = list(local(source, "two_step", 4, **options)), from_a_table(source, "two_step", 4, **options)
-    for one, other in zip(mine, theirs, strict=True):
-        assert_same(one, other, local(source, **options).structure)
+    for batch, other in zip(mine, theirs, strict=True):
+        assert_same(batch, other, local(source, **options).structure)
 
 
 @pytest.mark.parametrize("decode", [True, False, "8x8"])
@@ -148,8 +148,8 @@ def test_a_view_may_be_written_as_in_yaml() -> None:
     structure = local(source, given).structure
     wanted = from_a_table(source, "sequence:length=3,stride=2", 4)
     for mine in (list(local(source, given, 4)), from_a_table(source, given, 4)):
-        for one, other in zip(mine, wanted, strict=True):
-            assert_same(one, other, structure)
+        for batch, other in zip(mine, wanted, strict=True):
+            assert_same(batch, other, structure)
 
 
 def test_the_keys_are_those_of_the_table_that_is_named() -> None:
@@ -206,7 +206,7 @@ def test_every_epoch_of_a_shuffled_source_is_a_permutation(
     batches = list(made)
     keys = keys_of(batches)
     epochs = [keys[number * len(whole) : (number + 1) * len(whole)] for number in range(3)]
-    assert [sorted(one) for one in epochs] == [sorted(whole)] * 3
+    assert [sorted(epoch) for epoch in epochs] == [sorted(whole)] * 3
     assert [batch.size for batch in batches[:-1]] == [size] * (len(batches) - 1)
     for epoch in epochs:  # nothing comes earlier than the buffer allows
         assert all(whole.index(key) - place < buffer for place, key in enumerate(epoch))
@@ -295,10 +295,10 @@ def assert_resumes(data: st.DataObject, opened: Callable[[], Local]) -> None:
         assert restored.state() == state
         tail = list(restored)
         assert len(tail) == len(batches) - position
-        for one, other in zip(tail, batches[position:]):
-            assert_same(one, other, restored.structure)
-            np.testing.assert_array_equal(one.info.table_size, other.info.table_size)
-            np.testing.assert_array_equal(one.info.times_sampled, other.info.times_sampled)
+        for resumed, other in zip(tail, batches[position:]):
+            assert_same(resumed, other, restored.structure)
+            np.testing.assert_array_equal(resumed.info.table_size, other.info.table_size)
+            np.testing.assert_array_equal(resumed.info.times_sampled, other.info.times_sampled)
 
 
 @given(st.data())

@@ -101,9 +101,9 @@ def test_an_epoch_is_a_permutation_of_exactly_the_items_that_a_push_makes(data: 
     assert sorted(keys[: len(whole)]) == sorted(keys[len(whole) :]) == sorted(whole)
     assert [batch.size for batch in batches[:-1]] == [size] * (len(batches) - 1)
     in_windows = list(shuffled(source, **options, seed=seed, epochs=2, shuffle_bytes=data.draw(st.integers(1, 20_000))))
-    for one, other in zip(batches, in_windows, strict=True):
-        assert_same(one, other, made.structure)
-        np.testing.assert_array_equal(one.info.table_size, other.info.table_size)
+    for at_once, other in zip(batches, in_windows, strict=True):
+        assert_same(at_once, other, made.structure)
+        np.testing.assert_array_equal(at_once.info.table_size, other.info.table_size)
 
 
 def test_items_are_those_of_a_table_to_the_bit() -> None:

@@ -108,11 +108,14 @@ def test_requests_respect_their_limits(made: Built) -> None:
         decoded = [codec.decode_insert_request(message) for message in (*request.prelude, *request.messages)]
         *leading, last = decoded
         assert last.items
-        assert all(one.chunks and not one.items and not one.keep_chunk_keys for one in leading)
+        assert all(
+            request_sent.chunks and not request_sent.items and not request_sent.keep_chunk_keys
+            for request_sent in leading
+        )
         keep_bytes = 10 * len(last.keep_chunk_keys) + 4
         assert request.nbytes - keep_bytes <= made.limit.bytes or len(request.item_keys) == 1
-        for message, one in zip((*request.prelude, *request.messages[:-1]), leading):
-            assert len(message) <= made.limit.bytes or len(one.chunks) == 1
+        for message, request_sent in zip((*request.prelude, *request.messages[:-1]), leading):
+            assert len(message) <= made.limit.bytes or len(request_sent.chunks) == 1
 
 
 @given(anything_built())

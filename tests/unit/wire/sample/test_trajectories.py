@@ -51,7 +51,7 @@ def test_all_is_read_as_protobuf_reads_it(messages: list[bytes]) -> None:
 
 @given(trajectories(), st.data())
 def test_what_is_broken_is_refused_or_read_as_protobuf_reads_it(good: list[bytes], data: st.DataObject) -> None:
-    broken = [data.draw(mutants.mutated([one])) if data.draw(st.booleans()) else one for one in good]
+    broken = [data.draw(mutants.mutated([answer])) if data.draw(st.booleans()) else answer for answer in good]
     try:
         read = plain(read_trajectories(broken))
     except WireError:
@@ -62,8 +62,8 @@ def test_what_is_broken_is_refused_or_read_as_protobuf_reads_it(good: list[bytes
 @pytest.mark.parametrize("key", [5, 2**50, 2**57, 2**63 - 1, 2**63, 2**64 - 1])
 def test_keys_of_ten_bytes_may_be_small(key: int) -> None:
     made = [
-        b"\x0a\x0f\x0a\x0d\x08" + varint_columns(np.array([one], np.uint64), 10).tobytes() + b"\x18\x01"
-        for one in (key, key ^ 3, key ^ 1 << 40)
+        b"\x0a\x0f\x0a\x0d\x08" + varint_columns(np.array([number], np.uint64), 10).tobytes() + b"\x18\x01"
+        for number in (key, key ^ 3, key ^ 1 << 40)
     ]
     assert plain(read_trajectories(made)) == expected(made)
 
