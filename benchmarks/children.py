@@ -13,16 +13,16 @@ from typing import Any
 from benchmarks.common import note
 
 _ROOT = Path(__file__).parent.parent
-_PYTHON = "RLDS2REVERB_LEARNERS_PYTHON"
 
 
-def learners_python() -> Path | None:
-    """The Python that has TorchRL and Ray, of `make setup-learners` or as the environment variable says; None where there is none."""
-    path = Path(os.environ.get(_PYTHON) or _ROOT / ".venv-learners" / "bin" / "python")
+def python_with(library: str, environment: str) -> Path | None:
+    """The Python that has a library to compare with: of `make setup-ENVIRONMENT`, or as RLDS2REVERB_ENVIRONMENT_PYTHON says; None, and a note, without one."""
+    variable = f"RLDS2REVERB_{environment.upper()}_PYTHON"
+    path = Path(os.environ.get(variable) or _ROOT / f".venv-{environment}" / "bin" / "python")
     if path.exists():
         return path
     note(
-        f"no TorchRL and no Ray: this benchmark is left out (make setup-learners, or {_PYTHON}=a Python that has them)"
+        f"no {library}: what is compared with it is left out (make setup-{environment}, or {variable}=a Python that has it)"
     )
     return None
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import robot_sets
+from benchmarks.children import python_with
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison
 from benchmarks.datasets import KEPT
 from rlds2reverb.conversion.convert import convert
@@ -36,7 +36,7 @@ _OURS, _ONE, _TWO, _DEFAULT, _STREAMING = "rlds2reverb", "one worker", "two work
 
 def run(size: Size) -> Iterator[Result]:
     """Rates in frames per second, of a core and of the machine."""
-    python = robot_sets.lerobot_python()
+    python = python_with("LeRobot", "lerobot")
     if python is None:
         return
     KEPT.mkdir(exist_ok=True)

@@ -1,6 +1,6 @@
 """What an EnvRunner of RLlib costs with the callback that writes its episodes into a table, against the same EnvRunner without it.
 
-Both are in one process, in the Python of RLlib (`learners_python`), with the same policy (PPO's own), and sample CartPole-v1 in turn: episodes of
+Both are in one process, in the Python of RLlib (of `make setup-learners`), with the same policy (PPO's own), and sample CartPole-v1 in turn: episodes of
 some 20 steps, where an episode costs the most. The server is a process of its own. `fragments_of_200` and `fragments_of_1` are steps between two calls
 of the callback. Ours ends when the server has confirmed every finished episode.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from replay_server import TableConfig
 
-from benchmarks.children import Child, learners_environment, learners_python
+from benchmarks.children import Child, learners_environment, python_with
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison
 from benchmarks.servers import BenchServer
 from rlds2reverb import local
@@ -29,7 +29,7 @@ MAX_ITEMS = 1_000_000
 
 def run(size: Size) -> Iterator[Result]:
     """Rates in steps of the environment a second; `Size` counts them."""
-    python = learners_python()
+    python = python_with("RLlib", "learners")
     if python is None:
         return
     with local("bundled:cartpole", "transition") as prepared:

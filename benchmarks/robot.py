@@ -1,6 +1,6 @@
 """Batches for a robot's policy: a table and a dataset on disk, in the workers of a DataLoader, against LeRobot's own DataLoader.
 
-Both sides run in the Python of LeRobot (`robot_sets.lerobot_python`), each in a process of its own with two workers, and give the same batches of
+Both sides run in the Python of LeRobot (`make setup-lerobot`), each in a process of its own with two workers, and give the same batches of
 the same frames (`robot_loaders`). LeRobot decodes videos by torchcodec, which is faster here than PyAV, and its images are resized by torchvision.
 
 - `robot/table/...`: the JPEG files in a table. `robot/small/...`: resized to 256x256 when they were pushed, cropped to 224x224 at random.
@@ -25,7 +25,7 @@ from typing import Any
 from replay_server import TableConfig
 
 from benchmarks import robot_sets
-from benchmarks.children import Child
+from benchmarks.children import Child, python_with
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure
 from benchmarks.memory import growth_per_item
 from benchmarks.robot_loaders import BATCH, HISTORY, SIDE, VIEW
@@ -74,7 +74,7 @@ def run(size: Size) -> Iterator[Result]:
     yield _step_bytes(source)
     with BenchServer([_table(source, name) for name in (TABLE, SMALL, TINY)]) as server:
         _fill(server, source)
-        python = robot_sets.lerobot_python()
+        python = python_with("LeRobot", "lerobot")
         if python is not None:
             yield from _rates(server, source, python, size, EPISODES[is_full])
             yield _memory(server, python, MEMORY_BATCHES[is_full])

@@ -21,16 +21,6 @@ IMAGES, H264, AV1 = "images", "h264", "libsvtav1"
 CAMERA, STATE, ACTION = "observation.images.front", "observation.state", "action"
 RATE = 30
 _ROOT = Path(__file__).parent.parent
-_PYTHON = "RLDS2REVERB_LEROBOT_PYTHON"
-
-
-def lerobot_python() -> Path | None:
-    """The Python that has LeRobot, of `make setup-lerobot` or as the environment variable says; None where there is none."""
-    path = Path(os.environ.get(_PYTHON) or _ROOT / ".venv-lerobot" / "bin" / "python")
-    if path.exists():
-        return path
-    note(f"no LeRobot: what is compared with it is left out (make setup-lerobot, or {_PYTHON}=a Python that has it)")
-    return None
 
 
 def jpeg_set(episodes: int) -> Path:

@@ -1,6 +1,6 @@
 """Sampling a table as TorchRL's learners do, against TorchRL's own buffers in other processes, and beside those in the learner's own.
 
-All sides run in the Python of TorchRL (`learners_python`), each in a process of its own, and give TensorDicts of 256 transitions with the same
+All sides run in the Python of TorchRL (of `make setup-learners`), each in a process of its own, and give TensorDicts of 256 transitions with the same
 keys, shapes and dtypes. Rivals in other processes: `RayReplayBuffer`, an actor of Ray, and `RemoteTensorDictReplayBuffer` by
 torch.distributed.rpc; each has the fastest of `SETTINGS` with these data. `LazyTensorStorage` and `LazyMemmapStorage` in the learner's process
 send nothing, and are the limit. `torchrl/loop`: 256 steps are written before each sample, and are stored in the end.
@@ -16,7 +16,7 @@ from typing import Any
 from replay_server import TableConfig
 
 from benchmarks import data
-from benchmarks.children import Child, learners_environment, learners_python
+from benchmarks.children import Child, learners_environment, python_with
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, note
 from benchmarks.servers import BenchServer
 from rlds2reverb import local
@@ -45,7 +45,7 @@ IMAGES_SHARE = 8
 
 def run(size: Size) -> Iterator[Result]:
     """Rates in samples (transitions) a second; `Size` counts samples."""
-    python = learners_python()
+    python = python_with("TorchRL", "learners")
     if python is None:
         return
     for kind, columns in (("vectors", data.half_cheetah()), ("images", data.pictures())):

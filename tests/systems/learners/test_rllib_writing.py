@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -292,20 +293,31 @@ class Turns(MultiAgentEnv):
         return {agent: np.array([self._step], np.float32) for agent in agents}
 
 
+def sample_turns(assembler: EpisodeAssembler, calls: int, steps: int, leaves: int = 20, **options: Any) -> list[Any]:
+    """What an assembler makes of calls of so many steps of `Turns`; agent "b" has the RLModule "q", the others "p"."""
+    with turns_runner(steps, leaves, **options) as runner:
+        return [part for _ in range(calls) for part in assembler.take(runner.sample(random_actions=True))]
+
+
+@contextmanager
+def turns_runner(steps: int, leaves: int, **options: Any) -> Iterator[MultiAgentEnvRunner]:
+    config = (
+        PPOConfig()
+        .environment(Turns, env_config={"leaves": leaves})
+        .env_runners(rollout_fragment_length=steps, **options)
+        .multi_agent(policies={"p", "q"}, policy_mapping_fn=lambda agent, *_, **__: "q" if agent == "b" else "p")
+    )
+    runner = MultiAgentEnvRunner(config=config)
+    yield runner
+    runner.stop()
+
+
 @pytest.mark.parametrize("leaves", [20, 57])
 @pytest.mark.parametrize("steps", [4, 5, 20])
 def test_agents_that_wait_for_their_turn_or_leave_lose_nothing(steps: int, leaves: int) -> None:
     """Also across more calls than after which an episode that does not come again is ended."""
-    config = (
-        PPOConfig()
-        .environment(Turns, env_config={"leaves": leaves})
-        .env_runners(rollout_fragment_length=steps)
-        .multi_agent(policies={"p"}, policy_mapping_fn=lambda *_, **__: "p")
-    )
-    runner = MultiAgentEnvRunner(config=config)
     assembler = EpisodeAssembler()
-    episodes = [part for _ in range(120 // steps) for part in assembler.take(runner.sample(random_actions=True))]
-    runner.stop()
+    episodes = sample_turns(assembler, 120 // steps, steps, leaves)
     by_agent = sorted((episode.metadata["agent_id"], *told([episode])[0]) for episode in episodes)
     of_each_round: list[tuple[str, Any, bool]] = [
         ("a", [[float(step)] for step in range(61)], True),
@@ -325,16 +337,8 @@ def test_agents_that_wait_for_their_turn_or_leave_lose_nothing(steps: int, leave
 @pytest.mark.parametrize("steps", [4, 7, 20])
 def test_each_agent_comes_with_the_others_and_their_steps(steps: int, leaves: int) -> None:
     """The environment's observations are its steps, so these must be the column `t`."""
-    config = (
-        PPOConfig()
-        .environment(Turns, env_config={"leaves": leaves})
-        .env_runners(rollout_fragment_length=steps)
-        .multi_agent(policies={"p", "q"}, policy_mapping_fn=lambda agent, *_, **__: "q" if agent == "b" else "p")
-    )
-    runner = MultiAgentEnvRunner(config=config)
     assembler = EpisodeAssembler(modules=["p"], with_others=True)
-    episodes = [part for _ in range(140 // steps) for part in assembler.take(runner.sample(random_actions=True))]
-    runner.stop()
+    episodes = sample_turns(assembler, 140 // steps, steps, leaves)
     agents = [episode.metadata["agent_id"] for episode in episodes]
     assert sorted(agents) == ["a", "a", "c", "c"]
     for episode in episodes:
@@ -350,16 +354,8 @@ def test_each_agent_comes_with_the_others_and_their_steps(steps: int, leaves: in
 @pytest.mark.parametrize("steps", [2, 3, 4, 7])
 def test_the_steps_of_agents_are_known_without_a_lookback(steps: int) -> None:
     """RLlib loses what waits at a cut then, but what it hands over has its steps."""
-    config = (
-        PPOConfig()
-        .environment(Turns, env_config={})
-        .env_runners(rollout_fragment_length=steps, episode_lookback_horizon=0)
-        .multi_agent(policies={"p"}, policy_mapping_fn=lambda *_, **__: "p")
-    )
-    runner = MultiAgentEnvRunner(config=config)
     assembler = EpisodeAssembler(with_others=True)
-    episodes = [part for _ in range(70 // steps) for part in assembler.take(runner.sample(random_actions=True))]
-    runner.stop()
+    episodes = sample_turns(assembler, 70 // steps, steps, episode_lookback_horizon=0)
     assert len(episodes) == 3
     for episode in episodes:
         assert episode.columns["t"].tolist() == episode.columns["observation"][:, 0].tolist()
@@ -415,19 +411,12 @@ def test_an_episode_of_one_agent_has_no_others() -> None:
 
 def test_agents_of_an_episode_that_was_dropped_come_without_its_end() -> None:
     """An agent that had ended before waits for the others no longer."""
-    config = (
-        PPOConfig()
-        .environment(Turns, env_config={"leaves": 20})
-        .env_runners(rollout_fragment_length=25)
-        .multi_agent(policies={"p"}, policy_mapping_fn=lambda *_, **__: "p")
-    )
-    runner = MultiAgentEnvRunner(config=config)
     assembler = EpisodeAssembler(with_others=True)
-    first = runner.sample(random_actions=True)
-    assert not list(assembler.take(first))
-    calls = [runner.sample(num_timesteps=1, random_actions=True, force_reset=not number) for number in range(3)]
+    with turns_runner(25, 20) as runner:
+        first = runner.sample(random_actions=True)
+        assert not list(assembler.take(first))
+        calls = [runner.sample(num_timesteps=1, random_actions=True, force_reset=not number) for number in range(3)]
     episodes = [episode for samples in calls for episode in assembler.take(samples)]
-    runner.stop()
     assert {episode.metadata["episode_id"] for episode in episodes} == {first[0].id_}
     assert sorted(episode.metadata["agent_id"] for episode in episodes) == ["a", "b", "c"]
 
