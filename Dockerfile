@@ -122,6 +122,7 @@ RUN apt-get update \
     [shutil.rmtree(Path(sysconfig.get_path("stdlib"), name), ignore_errors=True) \
      for name in ("ensurepip", "idlelib", "pydoc_data", "tkinter", "turtledemo")]' \
  && rm -rf /usr/local/bin/pip* /usr/local/bin/idle3* /usr/local/bin/wheel /usr/local/include /usr/local/lib/python3.13/config-* \
+      /usr/local/lib/python3.13/lib-dynload/_*test* /usr/local/lib/python3.13/lib-dynload/xx* \
  && rm -f /var/lib/dpkg/info/*.p*inst /var/lib/dpkg/info/*.p*rm \
  && (dpkg-query --show --showformat '${Package}\n' \
      | grep -xE 'adduser|apt|bsdutils|debconf|e2fsprogs|gpgv|libapt-pkg6.0|libcom-err2|libdb5.3|libext2fs2|libgcrypt20|libgnutls30|libgpg-error0|libhogweed6|libidn2-0|libnettle8|libp11-kit0|libpam-modules|libpam-modules-bin|libpam-runtime|libseccomp2|libsemanage2|libsemanage-common|libsepol2|libss2|libtasn1-6|libunistring2|logsave|login|mount|openssl|passwd|perl-base|sysvinit-utils|util-linux|util-linux-extra|usr-is-merged' \
